@@ -1,0 +1,314 @@
+"""The library's front door: train, load a run, predict, evaluate. The CLI and the web use only it.
+
+>>> import ekgn
+>>> run = ekgn.load("runs/world")                                     # doctest: +SKIP
+>>> run.predict(head="France", relation="borders").frame()            # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ekgn.checkpoint import RunFolder, load_tensors, read_json, write_json
+from ekgn.errors import EkgnError
+from ekgn.kbc.answers import Answers
+from ekgn.kbc.graph import KnowledgeGraph, load_graph
+from ekgn.kbc.model import KbcModel
+from ekgn.kbc.ranking import Evaluation, Scorer, rank_split, summarise
+from ekgn.kbc.rules import RuleBaseline
+from ekgn.kbc.settings import KbcSettings
+from ekgn.kbc.task import KbcTask, scorer
+from ekgn.records import environment
+from ekgn.train import Listener, Trainer, choose_device
+
+if TYPE_CHECKING:
+    import polars as pl
+
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One answer: an entity (or relation), how probable, and where it is known from, if it is."""
+
+    rank: int
+    id: str
+    label: str
+    description: str
+    probability: float
+    known: str | None  # the split that holds the fact: "train", "valid", "test", or None
+
+
+class Predictions(list[Prediction]):
+    """Answers in order, most probable first."""
+
+    def frame(self) -> pl.DataFrame:
+        """As a polars data frame."""
+        import polars as pl
+
+        return pl.DataFrame([asdict(prediction) for prediction in self])
+
+
+class Run:
+    """A trained run: its graph, its model, and what can be asked of them."""
+
+    def __init__(self, path: Path, device: str | None = None) -> None:
+        self.folder = RunFolder.existing(path)
+        config = read_json(self.folder.config)
+        if config["task"] != KbcTask.name:
+            raise EkgnError(
+                f"{path} is a run of task '{config['task']}': use `ekgn {config['task']} ...`."
+            )
+        self.path = path
+        self.settings = KbcSettings.parse(config["settings"])
+        self.graph = KnowledgeGraph.load(path)
+        self.device = choose_device(device or self.settings.device)
+        self.model = KbcModel(self.graph.num_entities, self.graph.num_relations, self.settings)
+        weights, self.checkpoint = load_tensors(self.folder.model)
+        self.model.load_state_dict(weights)
+        self.model.to(self.device).eval()
+
+    @cached_property
+    def known(self) -> dict[str, Answers]:
+        """The known answers of each split."""
+        return {
+            split: Answers(self.graph.split(split), self.graph.num_relations)
+            for split in ("train", "valid", "test")
+        }
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """The record of the training, empty while it has not finished."""
+        record: dict[str, Any] = (
+            read_json(self.folder.record) if self.folder.record.exists() else {}
+        )
+        return record
+
+    def entity(self, text: str) -> int:
+        """The index of an entity given by id or name."""
+        return self.graph.entities.find(text, "entity", self.graph.name)
+
+    def relation(self, text: str) -> int:
+        """The index of a relation given by id or name; a leading ^ asks for the inverse."""
+        inverse = text.startswith("^")
+        index = self.graph.relations.find(text.removeprefix("^"), "relation", self.graph.name)
+        return index + self.graph.num_relations * inverse
+
+    def relation_label(self, relation: int) -> str:
+        """The name of a relation index; inverses are marked with a leading ^."""
+        inverse, index = divmod(relation, self.graph.num_relations)
+        return "^" * inverse + self.graph.relations.labels[index]
+
+    def query(self, head: str | None, relation: str | None, tail: str | None) -> tuple[int, int]:
+        """The [head, relation] the network is asked; for a missing head, over the inverse."""
+        if relation is None or (head is None) == (tail is None):
+            raise EkgnError(
+                "A question needs a relation and either a head or a tail "
+                "(or a head and a tail without relation, to ask for the relation)."
+            )
+        index = self.relation(relation)
+        if head is not None:
+            return self.entity(head), index
+        return self.entity(tail or ""), (index + self.graph.num_relations) % (
+            2 * self.graph.num_relations
+        )
+
+    def predict(
+        self,
+        head: str | None = None,
+        relation: str | None = None,
+        tail: str | None = None,
+        *,
+        top: int = 10,
+        hide_known: bool = False,
+        rule: str | None = None,
+    ) -> Predictions:
+        """The most probable tails of (head, relation, ?), heads of (?, relation, tail), or
+        relations of (head, ?, tail)."""
+        if head is not None and tail is not None and relation is None:
+            return self._predict_relation(self.entity(head), self.entity(tail), top, hide_known)
+        return self.predict_many([self.query(head, relation, tail)], top, hide_known, rule)[0]
+
+    def predict_many(
+        self,
+        queries: Sequence[tuple[int, int]],
+        top: int = 10,
+        hide_known: bool = False,
+        rule: str | None = None,
+    ) -> list[Predictions]:
+        """Answers to many [head, relation] queries, by index, in one pass."""
+        _positive(top)
+        heads, relations = np.array(queries, np.int64).reshape(-1, 2).T
+        probabilities = self.scorer(rule)(heads, relations).softmax(dim=1)
+        found = [self.known_splits(head, relation) for head, relation in queries]
+        if hide_known:
+            for row, known in enumerate(found):
+                probabilities[row, list(known)] = -1.0
+        values, indices = probabilities.topk(min(top, self.graph.num_entities), dim=1)
+        entities = self.graph.entities
+        return [
+            Predictions(
+                Prediction(
+                    rank=place + 1,
+                    id=entities.ids[index],
+                    label=entities.labels[index],
+                    description=entities.descriptions[index],
+                    probability=value,
+                    known=known.get(index),
+                )
+                for place, (index, value) in enumerate(zip(row, chances, strict=True))
+                if value >= 0
+            )
+            for row, chances, known in zip(indices.tolist(), values.tolist(), found, strict=True)
+        ]
+
+    def known_splits(self, head: int, relation: int) -> dict[int, str]:
+        """The known answers of a query, each with the split it is in."""
+        return {
+            int(answer): split
+            for split in ("test", "valid", "train")
+            for answer in self.known[split].of(head, relation)
+        }
+
+    def _predict_relation(self, head: int, tail: int, top: int, hide_known: bool) -> Predictions:
+        """Relations by the geometric mean of p(tail | head, r) and p(head | tail, r inverse)."""
+        _positive(top)
+        count = self.graph.num_relations
+        relations = np.arange(count)
+        forward = self.scorer()(np.full(count, head), relations).log_softmax(dim=1)[:, tail]
+        backward = self.scorer()(np.full(count, tail), relations + count).log_softmax(dim=1)
+        chances = ((forward + backward[:, head]) / 2).exp()
+        known = {
+            relation: splits[tail]
+            for relation in range(count)
+            if tail in (splits := self.known_splits(head, relation))
+        }
+        names = self.graph.relations
+        order = [
+            r for r in chances.argsort(descending=True).tolist() if not (hide_known and r in known)
+        ]
+        return Predictions(
+            Prediction(
+                rank=place + 1,
+                id=names.ids[index],
+                label=names.labels[index],
+                description=names.descriptions[index],
+                probability=float(chances[index]),
+                known=known.get(index),
+            )
+            for place, index in enumerate(order[:top])
+        )
+
+    def scorer(self, rule: str | None = None) -> Scorer:
+        """The model as a function from queries to scores of all entities."""
+        return scorer(self.model, rule)
+
+    def evaluate(
+        self,
+        split: str = "test",
+        *,
+        rule: str | None = None,
+        limit: int = 0,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Evaluation:
+        """Filtered metrics of a split; those of a whole split are added to the run's record."""
+        torch.manual_seed(self.settings.seed)
+        ranks = rank_split(
+            self.scorer(rule), self.graph, split, limit=limit, on_progress=on_progress
+        )
+        evaluation = summarise(ranks, self.graph, split)
+        if not limit and self.record:
+            name = f"{split}/{rule or self.settings.answer_rule}"
+            self._add_to_record(
+                "evaluations",
+                name,
+                {
+                    **evaluation.as_dict(),
+                    "rule": rule or self.settings.answer_rule,
+                    "checkpoint": self.checkpoint,
+                    "environment": environment(self.device),
+                },
+            )
+        return evaluation
+
+    def rule_baseline(
+        self,
+        split: str = "test",
+        limit: int = 0,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Evaluation:
+        """What length-1 rules alone reach on a split: the number any model must beat."""
+        baseline = RuleBaseline(self.graph)
+        ranks = rank_split(baseline.scores, self.graph, split, limit=limit, on_progress=on_progress)
+        evaluation = summarise(ranks, self.graph, split)
+        if not limit and self.record:
+            self._add_to_record("rule_baseline", split, evaluation.as_dict())
+        return evaluation
+
+    def _add_to_record(self, section: str, name: str, value: Any) -> None:
+        self.record.setdefault(section, {})[name] = value
+        write_json(self.folder.record, self.record)
+
+
+def _positive(top: int) -> None:
+    if top < 1:
+        raise EkgnError(f"top = {top}: ask for at least one answer.")
+
+
+def find_run(run: str | Path) -> Path:
+    """The folder of a run given by path, or by its name under runs/."""
+    path = Path(run)
+    return path if path.exists() or not (RUNS / path).exists() else RUNS / path
+
+
+def load(run: str | Path, device: str | None = None) -> Run:
+    """Load a trained run by folder, or by its name under runs/."""
+    return Run(find_run(run), device)
+
+
+def new_run_path(name: str) -> Path:
+    """A folder under runs/ that does not exist yet."""
+    base = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
+    numbered: Iterable[Path] = (RUNS / (f"{base}-{n}" if n > 1 else base) for n in range(1, 10_000))
+    return next(path for path in numbered if not path.exists())
+
+
+def train(
+    data: str | Path | KnowledgeGraph,
+    settings: KbcSettings | None = None,
+    *,
+    out: str | Path | None = None,
+    data_dir: Path | None = None,
+    names: Sequence[Path] = (),
+    listener: Listener | None = None,
+    **overrides: Any,
+) -> Run:
+    """Train on a benchmark, a folder, a file or a graph, and return the run.
+
+    Without `settings`, the default preset is used with any settings given by keyword.
+    """
+    settings = settings or KbcSettings.build(overrides=overrides)
+    graph = (
+        data
+        if isinstance(data, KnowledgeGraph)
+        else load_graph(data, data_dir=data_dir, names=names, seed=settings.seed)
+    )
+    path = Path(out) if out else new_run_path(graph.name)
+    Trainer(KbcTask(graph, settings), RunFolder(path), listener).fit()
+    return Run(path)
+
+
+def resume(run: str | Path, listener: Listener | None = None) -> Run:
+    """Go on with a training that was interrupted or killed."""
+    folder = RunFolder.existing(find_run(run))
+    settings = KbcSettings.parse(read_json(folder.config)["settings"])
+    Trainer(KbcTask(KnowledgeGraph.load(folder.path), settings), folder, listener).fit(resume=True)
+    return Run(folder.path)

@@ -1,0 +1,33 @@
+"""The command line: a thin skin over ekgn.api. Nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+# Threads that spin while they wait for work take the cores from the threads that have some.
+# This must be set before torch starts its pool.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+
+
+def main() -> None:
+    """Run the command line; an expected error is one message on stderr and exit code 2."""
+    from ekgn.cli.app import app
+    from ekgn.errors import EkgnError
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        app(standalone_mode=True)
+    except EkgnError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

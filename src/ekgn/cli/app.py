@@ -1,0 +1,283 @@
+"""The commands of knowledge base completion, and the place where the others are mounted."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ekgn import __version__
+from ekgn.cli.options import DataDir, Json, Top, settings_flags
+from ekgn.errors import EkgnError
+from ekgn.kbc.settings import KbcSettings
+
+if TYPE_CHECKING:
+    from ekgn.api import Prediction
+    from ekgn.kbc.ranking import Evaluation, Metrics
+
+app = typer.Typer(
+    name="ekgn",
+    help="Complete knowledge graphs with a model that reasons in steps and shows them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+RunArgument = Annotated[str, typer.Argument(help="A run's folder, or its name under runs/.")]
+Split = Annotated[str, typer.Option(help="Which triples: train, valid or test.")]
+Rule = Annotated[
+    str | None, typer.Option(help="Answer rule: argmax, mixture, last, sample, step:N.")
+]
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Complete knowledge graphs with a model that reasons in steps and shows them."""
+    if version:
+        print(f"ekgn {__version__}")
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command()
+@settings_flags(KbcSettings)
+def train(
+    overrides: dict[str, Any],
+    data: Annotated[
+        str | None,
+        typer.Argument(help="A benchmark's name, a folder with train/valid/test, or one file."),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help=f"Settings to start from: {', '.join(KbcSettings.PRESETS)}.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run (default: runs/NAME).")
+    ] = None,
+    names: Annotated[
+        list[Path] | None, typer.Option(help="Files of id, label, description.")
+    ] = None,
+    data_dir: DataDir = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with the run in this folder instead.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Train on DATA and keep the best weights by validation hits@10."""
+    if (data is None) == (resume is None):
+        raise EkgnError("Give either DATA to train on, or --resume RUN to go on with a run.")
+    if resume and (overrides or preset or config or out):
+        raise EkgnError("--resume goes on with the run's own settings: give no others with it.")
+    settings = KbcSettings.build(preset, config, overrides)
+    from ekgn import api
+    from ekgn.cli import display
+    from ekgn.kbc.graph import load_graph
+
+    if resume:
+        path = api.find_run(resume)
+    else:
+        graph = load_graph(
+            data or "",
+            data_dir=Path(data_dir) if data_dir else None,
+            names=names or (),
+            seed=settings.seed,
+        )
+        path = out or api.new_run_path(f"{graph.name}-{preset or KbcSettings.DEFAULT_PRESET}")
+        display.messages.print(
+            f"Training on {graph.name}: {len(graph.train):,} triples, {graph.num_entities:,} "
+            f"entities, {graph.num_relations:,} relations. Run folder: {path}"
+        )
+    try:
+        with display.training_progress("queries", settings.batch_size) as listener:
+            run = (
+                api.resume(path, listener)
+                if resume
+                else api.train(graph, settings, out=path, listener=listener)
+            )
+    except KeyboardInterrupt:
+        display.messages.print(f"Interrupted. Go on with: ekgn train --resume {path}")
+        raise
+    best = run.record["best"]
+    if json:
+        display.print_json({"run": str(path), **run.record})
+        return
+    display.console.print(
+        f"Best validation hits@10 {display.percent(best['hits_at_10'])} at step {best['step']:,} "
+        f"of {run.record['steps']:,}, {run.record['wall_seconds']:.0f} s. "
+        f"Next: ekgn evaluate {path}"
+    )
+
+
+@app.command()
+def evaluate(
+    run: RunArgument,
+    split: Split = "test",
+    rule: Rule = None,
+    limit: Annotated[int, typer.Option(help="Rank only this many triples, drawn by seed.")] = 0,
+    baseline: Annotated[bool, typer.Option(help="Also rank by length-1 rules.")] = True,
+    json: Json = False,
+) -> None:
+    """Rank a split's triples, both sides, filtered, beside the rule baseline."""
+    from ekgn import api
+    from ekgn.cli import display
+
+    loaded = api.load(run)
+    with display.ranking_progress("ranking") as on_progress:
+        evaluation = loaded.evaluate(split, rule=rule, limit=limit, on_progress=on_progress)
+    rules = None
+    if baseline:
+        with display.ranking_progress("rule baseline") as on_progress:
+            rules = loaded.rule_baseline(split, limit, on_progress)
+    if json:
+        display.print_json(
+            {"model": evaluation.as_dict(), "rule_baseline": rules.as_dict() if rules else None}
+        )
+        return
+    used = rule or loaded.settings.answer_rule
+    print_evaluation(evaluation, rules, f"{loaded.graph.name} {split}, answer rule {used}")
+
+
+def print_evaluation(evaluation: Evaluation, rules: Evaluation | None, title: str) -> None:
+    """The metrics of a split as tables."""
+    from ekgn.cli import display
+
+    rows = [("model", evaluation.micro)]
+    if rules:
+        rows.append(("length-1 rules alone", rules.micro))
+    rows += [
+        ("model, ties broken for it", evaluation.optimistic),
+        ("model, ties broken against it", evaluation.pessimistic),
+        *((f"model, {side} missing", metrics) for side, metrics in evaluation.sides.items()),
+    ]
+    columns = ["", "hits@10", "hits@3", "hits@1", "MRR", "mean rank", "AMRI"]
+    display.table(title, columns, [_metrics_row(name, metrics) for name, metrics in rows])
+    display.console.print()
+    display.table(
+        "By relation category (hits@10 / mean rank)",
+        ["category", "triples", "head missing", "tail missing"],
+        [
+            [kind, f"{sides['tail'].count:,}", *(_pair(sides[side]) for side in ("head", "tail"))]
+            for kind, sides in evaluation.categories.items()
+        ],
+    )
+    macro = evaluation.macro
+    display.console.print(
+        f"\nMean over relations (macro): hits@10 {display.percent(macro['hits_at_10'])}, "
+        f"MRR {macro['mrr']:.3f}. Entities never seen in training: "
+        f"{evaluation.unseen['entities']:,} in {evaluation.unseen['triples']:,} triples (counted)."
+    )
+
+
+def _metrics_row(name: str, metrics: Metrics) -> list[str]:
+    from ekgn.cli.display import percent
+
+    return [
+        name,
+        *(percent(x) for x in (metrics.hits_at_10, metrics.hits_at_3, metrics.hits_at_1)),
+        f"{metrics.mrr:.3f}",
+        f"{metrics.mean_rank:,.1f}",
+        f"{metrics.adjusted_mean_rank_index:.3f}",
+    ]
+
+
+def _pair(metrics: Metrics) -> str:
+    return f"{100 * metrics.hits_at_10:.1f} / {metrics.mean_rank:,.0f}"
+
+
+@app.command()
+def predict(
+    run: RunArgument,
+    head: Annotated[str | None, typer.Option(help="The head: id or name.")] = None,
+    relation: Annotated[str | None, typer.Option(help="The relation: id or name.")] = None,
+    tail: Annotated[str | None, typer.Option(help="The tail: id or name.")] = None,
+    top: Top = 10,
+    hide_known: Annotated[
+        bool, typer.Option("--hide-known", help="Leave known facts out.")
+    ] = False,
+    rule: Rule = None,
+    json: Json = False,
+) -> None:
+    """The most probable tails, heads or relations: give two of the three parts."""
+    from ekgn import api
+    from ekgn.cli import display
+
+    loaded = api.load(run)
+    found = loaded.predict(head, relation, tail, top=top, hide_known=hide_known, rule=rule)
+    if json:
+        display.print_json([asdict(prediction) for prediction in found])
+        return
+    question = f"({head or '?'}, {relation or '?'}, {tail or '?'})"
+    display.table(
+        f"{question} on {loaded.graph.name}",
+        ["", "answer", "id", "probability", "known"],
+        [_prediction_row(prediction) for prediction in found],
+    )
+
+
+def _prediction_row(prediction: Prediction) -> list[str]:
+    from ekgn.cli.display import percent
+
+    return [
+        str(prediction.rank),
+        prediction.label,
+        prediction.id if prediction.id != prediction.label else "",
+        percent(prediction.probability),
+        prediction.known or "new",
+    ]
+
+
+@app.command()
+def datasets(data_dir: DataDir = None, json: Json = False) -> None:
+    """The benchmarks that can be named, and where they were found."""
+    from ekgn.cli import display
+    from ekgn.kbc.datasets import dataset_table
+
+    rows = dataset_table(Path(data_dir) if data_dir else None)
+    if json:
+        display.print_json([{**asdict(row), "found": str(row.found or "")} for row in rows])
+        return
+    display.table(
+        "Benchmarks",
+        ["name", "triples", "entities", "relations", "here", "what it is"],
+        [
+            [
+                row.name,
+                f"{row.triples:,}",
+                f"{row.entities:,}",
+                f"{row.relations:,}",
+                "yes" if row.found else "no",
+                row.description,
+            ]
+            for row in rows
+        ],
+    )
+
+
+@app.command()
+def settings(
+    preset: Annotated[str | None, typer.Option(help="Show the values of this preset.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Apply this TOML file first.")] = None,
+    json: Json = False,
+) -> None:
+    """Every setting with its meaning, the paper's value and the preset's."""
+    from ekgn.cli import display
+
+    chosen = KbcSettings.build(preset, config)
+    if json:
+        display.print_json(chosen.model_dump(mode="json"))
+        return
+    rows = []
+    for name, field in KbcSettings.model_fields.items():
+        extra = field.json_schema_extra
+        symbol = str(extra.get("symbol", "")) if isinstance(extra, dict) else ""
+        value = str(getattr(chosen, name))
+        changed = "" if getattr(chosen, name) == field.default else str(field.default)
+        meaning = str(field.description) + (f" ({symbol})" if symbol else "")
+        rows.append([name, value, changed, meaning])
+    title = f"Settings of preset {preset or KbcSettings.DEFAULT_PRESET}"
+    display.table(title, ["setting", "value", "paper", "meaning"], rows)

@@ -1,0 +1,116 @@
+"""Tables, bars and JSON for the terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+console = Console(highlight=False)
+messages = Console(stderr=True, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """JSON on stdout; a number that is none becomes null."""
+    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(text + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A plain table: the first column to the left, numbers to the right."""
+    grid = Table(title=title, title_justify="left", box=None, pad_edge=False, title_style="bold")
+    numeric = [all(_looks_numeric(row[i]) for row in rows) for i in range(len(columns))]
+    for name, right in zip(columns, numeric, strict=True):
+        grid.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*row)
+    console.print(grid)
+
+
+def _looks_numeric(text: str) -> bool:
+    return not text or text[0] in "0123456789-.–" or text in ("n/a", "∞")
+
+
+def percent(share: float) -> str:
+    """0.4567 -> 45.7%, with more digits where they matter."""
+    value = 100 * share
+    return f"{value:.1f}%" if value >= 0.1 or value == 0 else f"{value:.1g}%"
+
+
+@contextmanager
+def training_progress(unit: str, per_step: int) -> Iterator[Callable[[Any, int], None]]:
+    """A bar with epoch, rate, ETA and the latest validation; yields the trainer's listener."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[latest]}"),
+        console=messages,
+        transient=False,
+    )
+    job = bar.add_task("training", total=None, rate="", latest="")
+    first: list[float] = []
+    shown: list[Any] = [None, 0.0]
+
+    def listen(progress: Any, total: int) -> None:
+        now = time.monotonic()
+        if not first:
+            first.extend([now, progress.step - 1])
+        new_metrics = progress.metrics.get("step") != shown[0]
+        if now - shown[1] < 0.2 and not new_metrics and progress.step < total:
+            return
+        rate = (progress.step - first[1]) / max(now - first[0], 1e-6) * per_step
+        shown[:] = [progress.metrics.get("step"), now]
+        latest = _latest(progress)
+        bar.update(
+            job, completed=progress.step, total=total, rate=f"{rate:,.0f} {unit}/s", latest=latest
+        )
+        if new_metrics and progress.metrics and not messages.is_terminal:
+            messages.print(f"step {progress.step:,} of {total:,}, {latest}")
+
+    with bar:
+        yield listen
+
+
+def _latest(progress: Any) -> str:
+    shown = [f"loss {progress.loss:.3f}"]
+    for name, value in progress.metrics.items():
+        if name != "step":
+            words = name.replace("_at_", "@").replace("_", " ")
+            number = f"{value:.1%}" if value <= 1 else f"{value:,.0f}"
+            shown.append(f"{words} {number}")
+    return "  ".join(shown)
+
+
+@contextmanager
+def ranking_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar over ranked pairs; yields what the ranking calls with (done now, total)."""
+    bar = Progress(
+        TextColumn(what),
+        BarColumn(bar_width=None),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(compact=True),
+        console=messages,
+        transient=True,
+    )
+    job = bar.add_task(what, total=None)
+    with bar:
+        yield lambda done, total: bar.update(job, advance=done, total=total)

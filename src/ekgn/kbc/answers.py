@@ -1,0 +1,63 @@
+"""Which answers are known for a query: triples in both directions, indexed by [head, relation]."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+def with_inverses(triples: Ints, num_relations: int) -> Ints:
+    """Each (h, r, t), then each (t, r + R, h): relation r + R is the inverse of r."""
+    heads, relations, tails = triples.T
+    return np.concatenate([triples, np.stack([tails, relations + num_relations, heads], axis=1)])
+
+
+class Answers:
+    """The distinct queries of some triples, in both directions, each with its sorted answers.
+
+    Query i is [heads[i], relations[i]]; its answers are tails[offsets[i]:offsets[i + 1]].
+    """
+
+    def __init__(self, triples: Ints, num_relations: int) -> None:
+        both = with_inverses(triples, num_relations)
+        self._width = 2 * num_relations
+        # One sort of a single integer per triple: ten times faster than a sort of rows.
+        span = int(both[:, 2].max(initial=0)) + 1
+        queries, self.tails = np.divmod(
+            np.unique(self._key(both[:, 0], both[:, 1]) * span + both[:, 2]), span
+        )
+        self._keys, starts = np.unique(queries, return_index=True)
+        self.heads, self.relations = np.divmod(self._keys, self._width)
+        self.offsets = np.append(starts, len(queries)).astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def _key(self, heads: Ints, relations: Ints) -> Ints:
+        return heads * self._width + relations
+
+    def rows(self, heads: Ints, relations: Ints) -> Ints:
+        """The index of each query here, or -1 where it has no known answer."""
+        keys = self._key(heads, relations)
+        if not len(self):
+            return np.full(len(keys), -1)
+        found = np.minimum(np.searchsorted(self._keys, keys), len(self) - 1)
+        return np.where(self._keys[found] == keys, found, -1)
+
+    def gather(self, rows: Ints) -> tuple[Ints, Ints]:
+        """All answers of the given rows: (position of the row, answer), row by row; -1 has none."""
+        known = rows >= 0
+        safe = np.where(known, rows, 0)
+        if not len(self):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        starts = self.offsets[safe]
+        counts = np.where(known, self.offsets[safe + 1] - starts, 0)
+        position = np.repeat(np.arange(len(rows)), counts)
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return position, self.tails[starts[position] + within]
+
+    def of(self, head: int, relation: int) -> Ints:
+        """The known answers of one query."""
+        return self.gather(self.rows(np.array([head]), np.array([relation])))[1]

@@ -1,0 +1,450 @@
+"""Why an answer: each lookup step of one query in names, and the training facts beside its path.
+
+Everything here is read from the record that the forward pass returns. A state s_t is put into words
+by the observed pairs [entity, relation] whose own first state s_1 is nearest to it (L2 distance
+over all pairs of the training facts, both directions), as in the paper's Table 2.
+
+Shape letters: T steps, M memory slots, H state size, N entities, Q observed pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ekgn.config import parse_answer_rule
+from ekgn.errors import EkgnError
+from ekgn.kbc.answers import Answers, Ints
+from ekgn.kbc.graph import KnowledgeGraph
+from ekgn.kbc.memory_map import MemoryMap, memory_map, relation_name, short_relation
+from ekgn.kbc.model import KbcModel
+from ekgn.network.inference import Inference, step_weights
+
+SPLITS = ("train", "valid", "test")
+PAIR_CHUNK = 32_768  # observed pairs encoded at once
+KEPT_BYTES = 2**30  # first states of more pairs than this are encoded again for each question
+
+
+@dataclass(frozen=True)
+class Name:
+    """An entity in words."""
+
+    id: str
+    label: str
+    description: str
+
+
+@dataclass(frozen=True)
+class SlotAttention:
+    """How much of a lookup went to one memory vector, and what that vector stands for."""
+
+    slot: int
+    weight: float
+    theme: str
+
+
+@dataclass(frozen=True)
+class NearPair:
+    """An observed pair near a state, with what training knows as its answers."""
+
+    head: Name
+    relation: str  # inverse relations are marked with a leading ^
+    distance: float
+    answers: list[Name]  # up to five; the target (or else the given answer) first if it is there
+    answer_count: int
+    holds_answer: bool  # the target, or else the given answer, is among all its known answers
+
+
+@dataclass(frozen=True)
+class StepAnswer:
+    """One answer of one step."""
+
+    rank: int
+    id: str
+    label: str
+    probability: float
+    known: str | None  # the split that holds the fact, if one does
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: does it stop, where does it look, where is it, what would it answer."""
+
+    number: int
+    stop_probability: float  # v_t
+    stop_weight: float  # q_t
+    attention: list[SlotAttention]  # strongest first; none at the last step, without a lookup
+    attention_all: list[float]
+    nearest: list[NearPair]
+    answers: list[StepAnswer]
+    target_rank: float | None  # filtered, ties count half
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One query from its first state to its answer."""
+
+    head: Name
+    relation: str
+    question: str
+    target: Name | None
+    rule: str
+    answering_step: int  # for the mixture, the step of most weight
+    steps: list[Step]
+    answers: list[StepAnswer]  # what the rule answers
+    target_rank: float | None
+    reasons: list[str]
+
+
+class Explainer:
+    """Explains answers of one trained model; what is the same for all queries is made once."""
+
+    def __init__(
+        self, graph: KnowledgeGraph, model: KbcModel, known: Mapping[str, Answers]
+    ) -> None:
+        self.graph = graph
+        self.model = model
+        self.known = known
+        self._device = model.answers.weight.device
+
+    @cached_property
+    def memory(self) -> MemoryMap:
+        """What each memory vector is used for."""
+        return memory_map(self.graph, self.model, self.known["train"])
+
+    def prepare(self) -> None:
+        """Do now what the first question would otherwise wait for."""
+        _ = self.memory, self._kept_states
+
+    @torch.no_grad()
+    def explain(
+        self,
+        head: int,
+        relation: int,
+        target: int | None = None,
+        top: int = 5,
+        nearest: int = 3,
+        rule: str | None = None,
+    ) -> Explanation:
+        """Every step of answering [head, relation, ?], by index (relation + R is the inverse)."""
+        self._check(head, relation, target, top, nearest)
+        rule = rule or self.model.settings.answer_rule
+        record = self.model(self._ids(head), self._ids(relation))
+        chosen = int(step_weights(record, rule)[:, 0].argmax()) + 1
+        is_mixture = parse_answer_rule(rule, len(record.states_TBH))[0] == "mixture"
+        final_N = self._probabilities(record, "mixture" if is_mixture else f"step:{chosen}")
+        view = _View(self, head, relation, target, top)
+        answers = view.answers(final_N)
+        subject = target if target is not None else int(final_N.argmax())
+        pairs = self._nearest(record.states_TBH[:, 0], nearest, subject)
+        steps = [self._step(view, record, step, pairs[step]) for step in range(len(pairs))]
+        explanation = Explanation(
+            head=self.name(head),
+            relation=self.relation(relation),
+            question=self._question(head, relation),
+            target=None if target is None else self.name(target),
+            rule=rule,
+            answering_step=chosen,
+            steps=steps,
+            answers=answers,
+            target_rank=view.target_rank(final_N),
+            reasons=[],
+        )
+        explanation.reasons.extend(self._reasons(explanation, head, relation, subject))
+        return explanation
+
+    def name(self, entity: int) -> Name:
+        """An entity in words."""
+        names = self.graph.entities
+        return Name(names.ids[entity], names.labels[entity], names.descriptions[entity])
+
+    def relation(self, relation: int) -> str:
+        """A relation in words; inverses are marked with a leading ^."""
+        return relation_name(self.graph, relation)
+
+    def _check(self, head: int, relation: int, target: int | None, top: int, near: int) -> None:
+        entities, relations = self.graph.num_entities, 2 * self.graph.num_relations
+        for what, index, size in (
+            ("head", head, entities),
+            ("relation", relation, relations),
+            ("target", 0 if target is None else target, entities),
+        ):
+            if not 0 <= index < size:
+                raise EkgnError(
+                    f"There is no {what} {index} in {self.graph.name}: expected 0 to {size - 1}."
+                )
+        if top < 1 or near < 1:
+            raise EkgnError(
+                f"top = {top}, nearest = {near}: ask for at least one answer and one pair."
+            )
+
+    def _ids(self, *indices: int) -> Tensor:
+        return torch.tensor(indices, device=self._device)
+
+    def _probabilities(self, record: Inference, rule: str) -> Tensor:
+        """p(y | o_t), or the mixture of them, over all entities."""
+        scores_BN = self.model.answer_scores(record, rule)
+        return scores_BN[0].softmax(dim=0)
+
+    def _step(self, view: _View, record: Inference, step: int, pairs: list[NearPair]) -> Step:
+        probabilities_N = self._probabilities(record, f"step:{step + 1}")
+        attention: list[float] = []
+        if step < len(record.attention_LBM):
+            attention = record.attention_LBM[step, 0].tolist()
+        order = sorted(range(len(attention)), key=lambda slot: -attention[slot])
+        themes = self.memory.themes
+        return Step(
+            number=step + 1,
+            stop_probability=float(record.stop_probabilities_TB[step, 0]),
+            stop_weight=float(record.log_stop_weights_TB[step, 0].exp()),
+            attention=[SlotAttention(i, attention[i], themes[i]) for i in order[: view.top]],
+            attention_all=attention,
+            nearest=pairs,
+            answers=view.answers(probabilities_N),
+            target_rank=view.target_rank(probabilities_N),
+        )
+
+    @cached_property
+    def _kept_states(self) -> list[Tensor]:
+        """The first state of every observed pair, in chunks; none when there are too many."""
+        states_size = 2 * self.model.settings.embedding_dim
+        if 4 * states_size * len(self.known["train"]) > KEPT_BYTES:
+            return []
+        return list(self._encoded())
+
+    def _encoded(self) -> Iterator[Tensor]:
+        """The first states of the observed pairs, (chunk, H) each."""
+        pairs = self.known["train"]
+        for start in range(0, len(pairs), PAIR_CHUNK):
+            chunk = slice(start, start + PAIR_CHUNK)
+            with torch.no_grad():
+                states_QH = self.model.network.encoder(
+                    torch.from_numpy(pairs.heads[chunk]).to(self._device),
+                    torch.from_numpy(pairs.relations[chunk]).to(self._device),
+                )
+            yield states_QH
+
+    def nearest_pairs(self, states_TH: Tensor, count: int) -> tuple[Ints, Tensor]:
+        """The observed pairs nearest to each state: rows of the train answers, L2 distances.
+
+        |a - b|² = |a|² - 2ab + |b|² finds some candidates with one product; their distances are
+        then taken from the differences, since the expansion loses digits where pairs are near.
+        """
+        spare = count + 8
+        squares: list[Tensor] = []
+        rows: list[Tensor] = []
+        states: list[Tensor] = []
+        start = 0
+        for first_QH in self._kept_states or self._encoded():
+            found_TQ = (first_QH * first_QH).sum(dim=1) - 2 * (states_TH @ first_QH.T)
+            best = found_TQ.topk(min(spare, len(first_QH)), dim=1, largest=False)
+            squares.append(best.values)
+            rows.append(best.indices + start)
+            states.append(first_QH[best.indices])
+            start += len(first_QH)
+        keep = torch.cat(squares, dim=1).topk(min(spare, start), dim=1, largest=False).indices
+        rows_TQ = torch.cat(rows, dim=1).gather(1, keep)
+        near_TQH = torch.cat(states, dim=1)[torch.arange(len(keep))[:, None], keep]
+        distances_TQ = (near_TQH - states_TH[:, None]).norm(dim=2)
+        best = distances_TQ.topk(min(count, start), dim=1, largest=False)
+        return rows_TQ.gather(1, best.indices).cpu().numpy(), best.values
+
+    def _nearest(self, states_TH: Tensor, count: int, subject: int) -> list[list[NearPair]]:
+        """The nearest observed pairs of each state, in words."""
+        rows_TQ, distances_TQ = self.nearest_pairs(states_TH, count)
+        return [
+            [self._pair(int(row), float(d), subject) for row, d in zip(rows, near, strict=True)]
+            for rows, near in zip(rows_TQ, distances_TQ, strict=True)
+        ]
+
+    def _pair(self, row: int, distance: float, subject: int) -> NearPair:
+        pairs = self.known["train"]
+        answers = pairs.tails[pairs.offsets[row] : pairs.offsets[row + 1]].tolist()
+        shown = sorted(answers, key=lambda answer: answer != subject)[:5]
+        return NearPair(
+            head=self.name(int(pairs.heads[row])),
+            relation=self.relation(int(pairs.relations[row])),
+            distance=distance,
+            answers=[self.name(answer) for answer in shown],
+            answer_count=len(answers),
+            holds_answer=subject in answers,
+        )
+
+    def _question(self, head: int, relation: int) -> str:
+        label, name = self.name(head).label, self.relation(relation)
+        if name.startswith("^"):
+            return f"Which entity is the head of (?, {name[1:]}, {label})?"
+        return f"Which entity is the tail of ({label}, {name}, ?)?"
+
+    def _reasons(
+        self, explanation: Explanation, head: int, relation: int, subject: int
+    ) -> list[str]:
+        """The explanation in sentences."""
+        return [
+            *self._what_training_knows(explanation, head, relation, subject),
+            *_what_lies_near(explanation, self.name(subject).label),
+            *_what_stopping_changes(explanation),
+        ]
+
+    def _what_training_knows(
+        self, explanation: Explanation, head: int, relation: int, subject: int
+    ) -> list[str]:
+        """What was seen of this question, its parts, and of head and answer together."""
+        train, count = self.known["train"], self.graph.num_relations
+        said = []
+        if not (train.relations % count == relation % count).any():
+            said.append(
+                f"Training has no fact of the relation {explanation.relation.removeprefix('^')}: "
+                f"its vector was never trained, so this answer is a guess."
+            )
+        low, high = np.searchsorted(train.heads, [head, head + 1])
+        if low == high:
+            said.append(
+                f"Training has no fact about {explanation.head.label}: "
+                f"its vector was never trained, so only the relation speaks."
+            )
+        own = train.of(head, relation)
+        if len(own):
+            names = [self.name(int(answer)).label for answer in own[:5]]
+            said.append(f"Training answers this very question with {_listing(names, len(own))}.")
+        between = [
+            short_relation(self.relation(int(train.relations[row])))
+            for row in range(low, high)
+            if subject in train.tails[train.offsets[row] : train.offsets[row + 1]]
+            and train.relations[row] != relation
+        ]
+        if between:
+            said.append(
+                f"Training also joins {explanation.head.label} and {self.name(subject).label} "
+                f"by {_listing(between[:3], len(between))}."
+            )
+        return said
+
+
+class _View:
+    """What every step of one explanation is looked at with: known answers, target, how many."""
+
+    def __init__(
+        self, explainer: Explainer, head: int, relation: int, target: int | None, top: int
+    ) -> None:
+        self.top = top
+        self._names = explainer.graph.entities
+        self._target = target
+        of_split = {split: explainer.known[split].of(head, relation) for split in SPLITS}
+        self._split_of = {
+            int(answer): split for split in reversed(SPLITS) for answer in of_split[split]
+        }
+        # A validation target is ranked as in validation: test answers are not known then.
+        in_valid = target in of_split["valid"] and target not in of_split["test"]
+        filtering = SPLITS[:2] if in_valid else SPLITS
+        others = np.concatenate([of_split[split] for split in filtering])
+        self._others = torch.from_numpy(others[others != (-1 if target is None else target)])
+
+    def answers(self, probabilities_N: Tensor) -> list[StepAnswer]:
+        """The most probable answers."""
+        values, indices = probabilities_N.topk(min(self.top, len(probabilities_N)))
+        return [
+            StepAnswer(
+                rank=place + 1,
+                id=self._names.ids[index],
+                label=self._names.labels[index],
+                probability=value,
+                known=self._split_of.get(index),
+            )
+            for place, (index, value) in enumerate(
+                zip(indices.tolist(), values.tolist(), strict=True)
+            )
+        ]
+
+    def target_rank(self, scores_N: Tensor) -> float | None:
+        """The target's rank among the entities that are not known answers; ties count half."""
+        if self._target is None:
+            return None
+        counted_N = torch.ones_like(scores_N, dtype=torch.bool)
+        counted_N[self._others.to(scores_N.device)] = False
+        counted_N[self._target] = False
+        limit = scores_N[self._target]
+        above = int((scores_N[counted_N] > limit).sum())
+        equal = int((scores_N[counted_N] == limit).sum())
+        return 1 + above + equal / 2
+
+
+def _what_lies_near(explanation: Explanation, subject: str) -> list[str]:
+    """The training facts nearest to the state that answered, and whether they hold the answer."""
+    pairs = [
+        pair
+        for pair in explanation.steps[explanation.answering_step - 1].nearest
+        if (pair.head, pair.relation) != (explanation.head, explanation.relation)
+    ]
+    if not pairs:
+        return []
+    first = pairs[0]
+    names = [name.label for name in first.answers]
+    said = (
+        f"When it answers, the nearest other question of training is {_question_of(first)} "
+        f"(distance {first.distance:.2f}), answered there with "
+        f"{_listing(names, first.answer_count)}."
+    )
+    holding = [_question_of(pair) for pair in pairs if pair.holds_answer]
+    near = "the one other question" if len(pairs) == 1 else f"the {len(pairs)} other questions"
+    if not holding:
+        return [said, f"{subject} is not among the known answers of {near} near it."]
+    return [
+        said,
+        f"{subject} is a known answer of {_listing(holding, len(holding))}: "
+        f"{len(holding)} of {near} near it.",
+    ]
+
+
+def _question_of(pair: NearPair) -> str:
+    return f"[{pair.head.label}, {short_relation(pair.relation)}]"
+
+
+def _what_stopping_changes(explanation: Explanation) -> list[str]:
+    """What the steps before the answering one would have answered."""
+    final, last = explanation.answers[0], explanation.answering_step
+    said = []
+    earlier = explanation.steps[: last - 1]
+    changed = [step for step in earlier if step.answers[0].id != final.id]
+    if not earlier:
+        said.append("It stops at the first step: nothing was looked up for this answer.")
+    elif not changed:
+        said.append(
+            f"Stopped at any earlier step it would also say {final.label}, with "
+            f"{_percents([step.answers[0].probability for step in earlier])} "
+            f"instead of {final.probability:.1%}."
+        )
+    said += [
+        f"Stopped at step {step.number} it would say {step.answers[0].label} "
+        f"({step.answers[0].probability:.1%}) instead of {final.label}."
+        for step in changed
+    ]
+    beyond = [step for step in explanation.steps[last:] if step.answers[0].id != final.id]
+    if beyond:
+        said.append(
+            f"Run on to step {beyond[0].number} it would say {beyond[0].answers[0].label} "
+            f"({beyond[0].answers[0].probability:.1%}) instead of {final.label}."
+        )
+    if explanation.target and explanation.target_rank is not None:
+        ranks = ", ".join(f"{step.target_rank:g}" for step in explanation.steps)
+        said.append(
+            f"{explanation.target.label} ranks {explanation.target_rank:g} in the answer "
+            f"(by step: {ranks})."
+        )
+    return said
+
+
+def _percents(shares: list[float]) -> str:
+    return ", ".join(f"{share:.1%}" for share in shares)
+
+
+def _listing(names: list[str], total: int) -> str:
+    """A, B and C; with how many more there are beyond those given."""
+    if total > len(names):
+        return f"{', '.join(names)} and {total - len(names):,} more"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,498 @@
+"""A knowledge graph as numbers: vocabularies, three index arrays, and where they came from.
+
+`load_graph` takes a benchmark's name, a directory or a file, numbers entities and relations in
+the order in which they first appear (train, then valid, then test), and keeps the result in a
+cache keyed by the content of the files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import safetensors
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from ekgn.errors import EkgnError, did_you_mean
+from ekgn.kbc import datasets
+from ekgn.kbc.datasets import SPLITS, DataFiles
+from ekgn.kbc.triples import COLUMNS, Names, gather_names, read_triples
+
+logger = logging.getLogger(__name__)
+
+Triples = NDArray[np.int64]
+_FORMAT = 1
+_SHARED = -1
+_PARTS = ("ids", "labels", "descriptions")
+_CACHED_GRAPHS = 24
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Names by index: the identifier in the files, a readable label, a description or ""."""
+
+    ids: tuple[str, ...]
+    labels: tuple[str, ...]
+    descriptions: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def index_of(self) -> dict[str, int]:
+        """The index of each identifier."""
+        return {identifier: index for index, identifier in enumerate(self.ids)}
+
+    @cached_property
+    def _labelled(self) -> dict[str, int]:
+        """The index of each label, or _SHARED."""
+        return _index_names(self.labels)
+
+    @cached_property
+    def _folded(self) -> dict[str, int]:
+        """The index of each label and identifier without regard to case, or _SHARED."""
+        identifiers = _index_names(identifier.casefold() for identifier in self.ids)
+        labels = _index_names(label.casefold() for label in self.labels)
+        for name, index in identifiers.items():
+            labels[name] = index if labels.get(name, index) == index else _SHARED
+        return labels
+
+    def find(self, text: str, kind: str, graph_name: str) -> int:
+        """The index of an identifier or a label (any case); a miss suggests the nearest names."""
+        if text in self.index_of:
+            return self.index_of[text]
+        index = self._labelled.get(text)
+        if index is None:
+            index = self._folded.get(text.casefold())
+        many = "entities" if kind == "entity" else f"{kind}s"
+        if index == _SHARED:
+            raise EkgnError(
+                f"Several {many} of {graph_name} are called '{text}': {self._listing(text)}. "
+                "Give the id of the one you mean."
+            )
+        if index is not None:
+            return index
+        names = nearest_names(text.casefold(), self._folded_names, limit=3)
+        near = list(dict.fromkeys(self._mention(name) for name in names))
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        key = graph_name.casefold()
+        data = key if key in datasets.BENCHMARKS or key == datasets.BUNDLED else "DATA"
+        raise EkgnError(
+            f"Unknown {kind} '{text}': {graph_name} has {len(self):,}.{hint} "
+            f"List them with: ekgn info {data} --{many}"
+        )
+
+    def _mention(self, folded: str) -> str:
+        """A name as it is written, with its identifier where that is something else."""
+        index = self._folded[folded]
+        if index == _SHARED:
+            index = self._sharing(folded)[0]
+            return f"'{self.labels[index]}' (several)"
+        label, identifier = self.labels[index], self.ids[index]
+        return f"'{label}'" if label == identifier else f"'{label}' ({identifier})"
+
+    def _sharing(self, text: str) -> list[int]:
+        """The indices that carry the text as label, else those that do whatever the case."""
+        exact = [index for index, label in enumerate(self.labels) if label == text]
+        folded = text.casefold()
+        return exact or [
+            index
+            for index, names in enumerate(zip(self.labels, self.ids, strict=True))
+            if folded in (names[0].casefold(), names[1].casefold())
+        ]
+
+    def _listing(self, text: str, limit: int = 10) -> str:
+        """The identifiers that carry a label, with what they stand for."""
+        indices = self._sharing(text)
+        shown = [
+            f"{self.ids[index]} ({self.descriptions[index] or self.labels[index]})"
+            for index in indices[:limit]
+        ]
+        return "; ".join(shown + [f"and {len(indices) - limit} more"] * (len(indices) > limit))
+
+    @cached_property
+    def _folded_names(self) -> pl.Series:
+        return pl.Series("name", list(self._folded), dtype=pl.String)
+
+
+def _index_names(names: Iterable[str]) -> dict[str, int]:
+    """The position of each name, or _SHARED where it occurs more than once."""
+    positions: dict[str, int] = {}
+    for position, name in enumerate(names):
+        positions[name] = _SHARED if name in positions else position
+    return positions
+
+
+def nearest_names(text: str, names: pl.Series, limit: int) -> list[str]:
+    """The names most like the text: shared letter pairs choose a few, difflib ranks them."""
+    text = text.strip()[:60]
+    if not text:
+        return []
+    pairs = {text[at : at + 2] for at in range(len(text) - 1)} or {text}
+    shared = pl.sum_horizontal(pl.col("name").str.contains(pair, literal=True) for pair in pairs)
+    likeness = shared / (len(pairs) + pl.col("name").str.len_chars())
+    inside = pl.col("name").str.contains(text, literal=True)
+    frame = names.rename("name").to_frame()
+    alike = pl.col("name").str.len_chars().is_between(len(text) // 3, 3 * len(text))
+    few = frame.filter(alike | inside).top_k(200, by=likeness + inside)["name"]
+    scores = {}
+    for name in few:
+        ratio = difflib.SequenceMatcher(None, text, name).ratio()
+        if ratio >= 0.6 or (text in name and len(text) > 2):
+            scores[name] = ratio + 0.5 * (text in name)
+    good_enough = max(scores.values(), default=0.0) - 0.15
+    near = [name for name in scores if scores[name] >= good_enough]
+    return sorted(near, key=lambda name: (-scores[name], name))[:limit]
+
+
+@dataclass(frozen=True, eq=False)
+class KnowledgeGraph:
+    """Vocabularies and the three splits as rows of head, relation, tail; no inverse relations."""
+
+    name: str
+    entities: Vocabulary
+    relations: Vocabulary
+    train: Triples
+    valid: Triples
+    test: Triples
+    source: dict[str, Any]
+
+    @property
+    def num_entities(self) -> int:
+        return len(self.entities)
+
+    @property
+    def num_relations(self) -> int:
+        return len(self.relations)
+
+    def split(self, name: str) -> Triples:
+        """The triples of train, valid or test."""
+        if name not in SPLITS:
+            hint = did_you_mean(name, SPLITS)
+            raise EkgnError(f"Unknown split '{name}': expected {', '.join(SPLITS)}. {hint}".strip())
+        triples: Triples = getattr(self, name)
+        return triples
+
+    def save(self, folder: Path) -> None:
+        """Write graph.safetensors and vocabulary.json, each aside first and then renamed."""
+        words = {
+            "format": _FORMAT,
+            "name": self.name,
+            "entities": {part: getattr(self.entities, part) for part in _PARTS},
+            "relations": {part: getattr(self.relations, part) for part in _PARTS},
+            "source": self.source,
+        }
+        vocabulary = json.dumps(words, ensure_ascii=False).encode()
+        arrays = {name: self.split(name).astype(np.int32) for name in SPLITS}
+        note = {"sha256": _digest(vocabulary, arrays)}
+        _replace(folder / "vocabulary.json", vocabulary)
+        _replace(folder / "graph.safetensors", safetensors.numpy.save(arrays, note))
+
+    @classmethod
+    def load(cls, folder: Path) -> KnowledgeGraph:
+        """Read what `save` wrote; anything missing, torn or changed raises."""
+        try:
+            vocabulary = (folder / "vocabulary.json").read_bytes()
+            with safetensors.safe_open(folder / "graph.safetensors", framework="numpy") as tensors:
+                arrays = {name: tensors.get_tensor(name) for name in SPLITS}
+                note = tensors.metadata()
+            words = json.loads(vocabulary)
+        except FileNotFoundError as error:
+            missing = Path(error.filename or folder / "graph.safetensors").name
+            raise EkgnError(f"No graph in {folder}: {missing} is missing.") from None
+        except (OSError, ValueError, safetensors.SafetensorError) as error:
+            raise EkgnError(f"The graph in {folder} cannot be read: {error}.") from None
+        if note != {"sha256": _digest(vocabulary, arrays)}:
+            raise EkgnError(
+                f"The graph in {folder} was changed or only half written: "
+                "vocabulary.json and graph.safetensors do not belong together."
+            )
+        if words["format"] != _FORMAT:
+            raise EkgnError(f"The graph in {folder} was written by another version of ekgn.")
+        entities, relations = (
+            Vocabulary(*(tuple(words[kind][part]) for part in _PARTS))
+            for kind in ("entities", "relations")
+        )
+        train, valid, test = (arrays[name].astype(np.int64) for name in SPLITS)
+        return cls(words["name"], entities, relations, train, valid, test, words["source"])
+
+
+def _digest(vocabulary: bytes, arrays: dict[str, NDArray[Any]]) -> str:
+    """One checksum over both files, so that a torn or changed pair is noticed."""
+    digest = hashlib.sha256(vocabulary)
+    for name in SPLITS:
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    return digest.hexdigest()
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file aside, then rename it into place."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with aside.open("wb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+        aside.replace(path)
+    except OSError as error:
+        raise EkgnError(f"Could not write {path}: {error.strerror or error}.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+
+
+def load_graph(
+    data: str | Path,
+    *,
+    data_dir: Path | None = None,
+    names: Sequence[Path] = (),
+    seed: int = 0,
+    valid_share: float = 0.05,
+    test_share: float = 0.05,
+    cache_dir: Path | None = None,
+) -> KnowledgeGraph:
+    """The graph behind DATA: a benchmark's name, a directory with train/valid/test, or one file.
+
+    Splits that have no file are held out from train with `seed`, so that every entity and every
+    relation stays in train. Later `names` files win over earlier ones and over the data's own.
+    """
+    found = datasets.find_data(data, data_dir)
+    found = dataclasses.replace(found, names=(*found.names, *map(Path, names)))
+    sums = {split: datasets.sha256_of(path) for split, path in found.files.items()}
+    if found.benchmark is not None:
+        found.benchmark.check_sums(found.files["train"].parent, sums)
+    shares = {"valid": valid_share, "test": test_share}
+    missing = {split: shares[split] for split in shares if split not in found.files}
+    split = {"seed": seed, "shares": missing} if missing else None
+    cached = _cache_folder(found, sums, split, cache_dir)
+    graph = _load_cached(cached)
+    if graph is None:
+        graph = _build(found, sums, split)
+        _store(graph, cached)
+    _report(graph)
+    return graph
+
+
+def _build(found: DataFiles, sums: dict[str, str], split: dict[str, Any] | None) -> KnowledgeGraph:
+    """Read, number, hold out where asked, and note what a reader of results should know."""
+    files = {name: read_triples(path) for name, path in found.files.items()}
+    coded, entity_ids, relation_ids = _encode({name: file.frame for name, file in files.items()})
+    if found.benchmark is not None:
+        lines = tuple(len(coded[name]) for name in SPLITS)
+        found.benchmark.check_counts(lines, len(entity_ids), len(relation_ids))
+    rows = {name: frame.unique(maintain_order=True) for name, frame in coded.items()}
+    splits = {name: frame.to_numpy().astype(np.int64) for name, frame in rows.items()}
+    if split is not None:
+        splits |= hold_out(splits["train"], split["shares"], split["seed"], found.files["train"])
+        split = {**split, "held_out": {name: len(splits[name]) for name in split["shares"]}}
+    splits, entity_codes, relation_codes = _number(splits)
+    entities = [entity_ids[code] for code in entity_codes]
+    relations = [relation_ids[code] for code in relation_codes]
+    names, used = gather_names(files.values(), found.names, {*entities, *relations})
+    source = {
+        "files": [
+            {"name": path.name, "sha256": sums[name], "triples": len(coded[name])}
+            for name, path in found.files.items()
+        ],
+        "names": [
+            {"name": path.name, "sha256": datasets.sha256_of(path), "used": count}
+            for path, count in used.items()
+        ],
+        "duplicates_dropped": {name: len(coded[name]) - len(rows[name]) for name in coded},
+        "literals_skipped": sum(file.literals_skipped for file in files.values()),
+        "overlaps": _overlaps(splits),
+        "split": split,
+        "unseen": {name: _unseen(splits["train"], splits[name]) for name in ("valid", "test")},
+    }
+    return KnowledgeGraph(
+        found.name,
+        entities=_vocabulary(entities, names),
+        relations=_vocabulary(relations, names),
+        train=splits["train"],
+        valid=splits["valid"],
+        test=splits["test"],
+        source=source,
+    )
+
+
+def _encode(
+    frames: dict[str, pl.DataFrame],
+) -> tuple[dict[str, pl.DataFrame], list[str], list[str]]:
+    """The frames with a code for each name (in no particular order), and the names by code."""
+    every = pl.concat(frames.values())
+    entities = pl.concat([every["head"], every["tail"].rename("head")]).unique()
+    relations = every["relation"].unique()
+    kinds = {"head": entities, "relation": relations, "tail": entities}
+    codes = [pl.col(name).cast(pl.Enum(known)).to_physical() for name, known in kinds.items()]
+    coded = {name: frame.select(codes) for name, frame in frames.items()}
+    return coded, entities.to_list(), relations.to_list()
+
+
+def hold_out(
+    triples: Triples, shares: dict[str, float], seed: int, path: Path
+) -> dict[str, Triples]:
+    """What stays in train, and the splits drawn from it; rows keep the order of the file."""
+    if seed < 0 or min(shares.values()) < 0 or sum(shares.values()) >= 1:
+        given = " and ".join(f"{share:g} for {name}" for name, share in shares.items())
+        raise EkgnError(
+            f"Cannot hold out {given} with seed {seed}: "
+            "neither may be negative, and the shares together must be below 1."
+        )
+    free = _free_rows(triples, seed)
+    wanted = {name: max(1, round(share * len(triples))) for name, share in shares.items() if share}
+    if len(free) < len(wanted):
+        raise EkgnError(
+            f"{path} is too small to split: of its {len(triples):,} triples {len(free):,} can be "
+            "held out if every entity and relation is to stay in train. "
+            "Give more triples, or a directory with train, valid and test files."
+        )
+    possible = min(1.0, len(free) / max(1, sum(wanted.values())))
+    rows: dict[str, NDArray[np.int64]] = {}
+    for name in shares:
+        count = max(1, int(wanted[name] * possible)) if name in wanted else 0
+        rows[name], free = np.sort(free[:count]), free[count:]
+    train = np.delete(triples, np.concatenate(list(rows.values())), axis=0)
+    return {"train": train, **{name: triples[chosen] for name, chosen in rows.items()}}
+
+
+def _free_rows(triples: Triples, seed: int) -> NDArray[np.int64]:
+    """Rows in random order that train can spare.
+
+    The first row of every entity and of every relation in that order is not among them, so
+    whatever is taken from the others, train still knows every name.
+    """
+    order = np.random.default_rng(seed).permutation(len(triples))
+    shuffled = triples[order]
+    stays = np.zeros(len(triples), bool)
+    stays[np.unique(shuffled[:, [0, 2]], return_index=True)[1] // 2] = True
+    stays[np.unique(shuffled[:, 1], return_index=True)[1]] = True
+    return order[~stays]
+
+
+def _number(splits: dict[str, Triples]) -> tuple[dict[str, Triples], Triples, Triples]:
+    """The splits with indices by first appearance, and the old code of each new index."""
+    entities = _by_appearance([splits[name][:, [0, 2]].ravel() for name in SPLITS])
+    relations = _by_appearance([splits[name][:, 1] for name in SPLITS])
+    new_entity, new_relation = np.argsort(entities), np.argsort(relations)
+    numbered = {
+        name: np.stack(
+            [new_entity[rows[:, 0]], new_relation[rows[:, 1]], new_entity[rows[:, 2]]], axis=1
+        )
+        for name, rows in splits.items()
+    }
+    return numbered, entities, relations
+
+
+def _by_appearance(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The distinct codes in the order in which they first appear."""
+    codes, first = np.unique(np.concatenate(parts), return_index=True)
+    return codes[np.argsort(first)]
+
+
+def _vocabulary(ids: list[str], names: Names) -> Vocabulary:
+    words = [names.get(identifier, ("", "")) for identifier in ids]
+    labels = tuple(label or identifier for identifier, (label, _) in zip(ids, words, strict=True))
+    return Vocabulary(tuple(ids), labels, tuple(description for _, description in words))
+
+
+def _overlaps(splits: dict[str, Triples]) -> dict[str, int]:
+    """How many triples of a later split are in an earlier one; they are kept."""
+    frames = {
+        name: pl.DataFrame(splits[name], schema=dict.fromkeys(COLUMNS, pl.Int64)) for name in SPLITS
+    }
+    return {
+        f"{later}_in_{earlier}": frames[later].join(frames[earlier], on=COLUMNS, how="semi").height
+        for later, earlier in (("valid", "train"), ("test", "train"), ("test", "valid"))
+    }
+
+
+def _unseen(train: Triples, rows: Triples) -> dict[str, int]:
+    """Entities and relations of a split that train does not have, and the triples they are in."""
+    entities = ~np.isin(rows[:, [0, 2]], train[:, [0, 2]])
+    relations = ~np.isin(rows[:, 1], train[:, 1])
+    return {
+        "entities": len(np.unique(rows[:, [0, 2]][entities])),
+        "relations": len(np.unique(rows[:, 1][relations])),
+        "triples": int((entities.any(axis=1) | relations).sum()),
+    }
+
+
+def _report(graph: KnowledgeGraph) -> None:
+    """Log what a user should know about the data; warn where something was dropped or useless."""
+    source = graph.source
+    for split, count in source["duplicates_dropped"].items():
+        if count:
+            logger.warning("%s: dropped %d duplicate triples from %s", graph.name, count, split)
+    for file in source["names"]:
+        if not file["used"]:
+            logger.warning("%s: %s names none of its ids", graph.name, file["name"])
+    if source["literals_skipped"]:
+        logger.warning("%s: skipped %d literals", graph.name, source["literals_skipped"])
+    if source["split"]:
+        logger.info("%s: held out from train: %s", graph.name, source["split"]["held_out"])
+    for overlap, count in source["overlaps"].items():
+        if count:
+            later, _, earlier = overlap.partition("_in_")
+            logger.warning("%s: %d %s triples are in %s too", graph.name, count, later, earlier)
+    for split, unseen in source["unseen"].items():
+        if unseen["triples"]:
+            logger.info("%s: %s has names that train has not: %s", graph.name, split, unseen)
+
+
+def _cache_folder(
+    found: DataFiles, sums: dict[str, str], split: dict[str, Any] | None, cache_dir: Path | None
+) -> Path:
+    """Where this graph is cached: a folder named after everything that went into it."""
+    own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ekgn"
+    recipe = [
+        [_FORMAT, found.name, split],
+        [[name, path.name, sums[name]] for name, path in found.files.items()],
+        [[path.name, datasets.sha256_of(path)] for path in found.names],
+    ]
+    key = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()
+    return (cache_dir or own) / "graphs" / key[:24]
+
+
+def _load_cached(folder: Path) -> KnowledgeGraph | None:
+    """The cached graph; None if there is none or it is damaged."""
+    if not folder.exists():
+        return None
+    try:
+        return KnowledgeGraph.load(folder)
+    except EkgnError as error:
+        logger.info("Ignored a damaged cache entry: %s", error)
+        return None
+
+
+def _store(graph: KnowledgeGraph, folder: Path) -> None:
+    """Cache a graph, as a whole or not at all, and drop the oldest beyond a few dozen."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".new-"))
+        try:
+            graph.save(aside)
+            shutil.rmtree(folder, ignore_errors=True)
+            aside.rename(folder)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        entries = sorted(folder.parent.iterdir(), key=lambda entry: entry.stat().st_mtime)
+        for entry in entries[:-_CACHED_GRAPHS]:
+            shutil.rmtree(entry, ignore_errors=True)
+    except (OSError, EkgnError) as error:
+        logger.info("%s was not cached: %s", graph.name, error)

@@ -1,0 +1,265 @@
+"""What the memory holds: which relations look at which vector, and the theme that makes of it.
+
+Shape letters: R relations (with their inverses), M memory slots, L lookups, Q queries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ekgn.errors import EkgnError
+from ekgn.kbc.answers import Answers, Ints
+from ekgn.kbc.graph import KnowledgeGraph
+from ekgn.kbc.model import KbcModel
+from ekgn.network.inference import Inference
+
+Floats = NDArray[np.float64]
+QUERIES_PER_RELATION = 64
+QUERY_CHUNK = 2_048
+TOP_RELATIONS = 8  # as many as the paper's Table 3 shows
+_FILLER = frozenset(
+    {"an", "and", "as", "at", "by", "for", "from", "has", "have", "in", "is", "it"}
+    | {"of", "on", "or", "that", "the", "to", "was", "with"}
+)
+
+
+def relation_name(graph: KnowledgeGraph, relation: int) -> str:
+    """A relation in words; inverses are marked with a leading ^."""
+    inverse, index = divmod(relation, graph.num_relations)
+    return "^" * inverse + graph.relations.labels[index]
+
+
+def short_relation(name: str) -> str:
+    """A path-like relation by its last two parts, as the paper prints them.
+
+    >>> short_relation("^/sports/team/roster./basketball/roster_position/player")
+    '^roster_position/player'
+    """
+    parts = [part for part in name.removeprefix("^").split("/") if part]
+    if not name.removeprefix("^").startswith("/") or len(parts) < 3:
+        return name
+    return "^" * name.startswith("^") + "/".join(parts[-2:])
+
+
+@dataclass(frozen=True)
+class RelationShare:
+    """A relation, and the average attention that it gives to a memory vector."""
+
+    relation: str
+    attention: float
+
+
+@dataclass(frozen=True)
+class SlotUse:
+    """One memory vector: its share of all attention and the relations that look at it most."""
+
+    slot: int
+    share: float
+    unused: bool
+    theme: str
+    relations: list[RelationShare]
+
+
+@dataclass(frozen=True)
+class SlotShare:
+    """A memory vector, and the average attention it gets from a relation."""
+
+    slot: int
+    attention: float
+    theme: str
+
+
+@dataclass(frozen=True)
+class RelationUse:
+    """One relation: the memory vectors it looks at most."""
+
+    relation: str
+    queries: int
+    effective_slots: float  # exp of the entropy of its average attention
+    slots: list[SlotShare]
+
+
+@dataclass(frozen=True)
+class MemoryMap:
+    """The average attention that each relation's training queries give to each memory vector."""
+
+    names: list[str]  # of the relations that have training facts, inverses marked with ^
+    queries_R: Ints  # their training queries
+    attention_RM: Floats  # means over lookups and queries
+    peak_M: Floats  # the most attention any lookup gave
+
+    @cached_property
+    def share_M(self) -> Floats:
+        """Each vector's share of the attention of all training queries."""
+        share_M: Floats = (self.queries_R @ self.attention_RM) / self.queries_R.sum()
+        return share_M
+
+    @cached_property
+    def unused_M(self) -> NDArray[np.bool_]:
+        """Vectors that no lookup ever gave as much as an even share, 1/M."""
+        return self.peak_M * len(self.peak_M) < 1 - 1e-6
+
+    @cached_property
+    def themes(self) -> list[str]:
+        """What each vector stands for, by the common words of its relations."""
+        words = [relation_words(name) for name in self.names]
+        return [
+            "unused" if unused else _theme(words, self.attention_RM[:, slot])
+            for slot, unused in enumerate(self.unused_M)
+        ]
+
+    def slots(self, top: int = TOP_RELATIONS) -> list[SlotUse]:
+        """Every memory vector, the most used first."""
+        return [
+            SlotUse(
+                slot=int(slot),
+                share=float(self.share_M[slot]),
+                unused=bool(self.unused_M[slot]),
+                theme=self.themes[slot],
+                relations=[
+                    RelationShare(self.names[row], float(self.attention_RM[row, slot]))
+                    for row in np.argsort(-self.attention_RM[:, slot], kind="stable")[:top]
+                ],
+            )
+            for slot in np.argsort(-self.share_M, kind="stable")
+        ]
+
+    def relations(self, top: int = TOP_RELATIONS) -> list[RelationUse]:
+        """Every relation, in the graph's order, with the vectors it looks at most."""
+        return [self._relation(row, top) for row in range(len(self.names))]
+
+    def relation(self, name: str, top: int = TOP_RELATIONS) -> RelationUse:
+        """One relation by name; it must have training facts."""
+        if name not in self.names:
+            raise EkgnError(
+                f"The relation '{name}' has no training facts: there are no lookups to average. "
+                f"Ask for one of the {len(self.names):,} that have."
+            )
+        return self._relation(self.names.index(name), top)
+
+    def _relation(self, row: int, top: int) -> RelationUse:
+        attention_M = self.attention_RM[row]
+        return RelationUse(
+            relation=self.names[row],
+            queries=int(self.queries_R[row]),
+            effective_slots=float(np.exp(_entropy(attention_M))),
+            slots=[
+                SlotShare(int(slot), float(attention_M[slot]), self.themes[slot])
+                for slot in np.argsort(-attention_M, kind="stable")[:top]
+            ],
+        )
+
+    def clustered(self) -> tuple[Ints, Ints]:
+        """An order of relations and one of slots that puts those of like attention together."""
+        return cluster_order(self.attention_RM), cluster_order(self.attention_RM.T)
+
+
+def memory_map(
+    graph: KnowledgeGraph,
+    model: KbcModel,
+    train: Answers,
+    per_relation: int = QUERIES_PER_RELATION,
+) -> MemoryMap:
+    """What the memory is used for, over up to `per_relation` training queries of each relation."""
+    if model.settings.max_steps < 2:
+        raise EkgnError(
+            "This run has max_steps = 1: it answers at once and never looks at its memory. "
+            "Train with --max-steps 2 or more."
+        )
+    rows = np.concatenate([spread(group, per_relation) for group in groups_of(train.relations)])
+    count = 2 * graph.num_relations
+    total_RM = np.zeros((count, model.settings.num_slots))
+    peak_M = np.zeros(model.settings.num_slots)
+    for chunk, record in replay(model, train.heads[rows], train.relations[rows]):
+        attention_LQM = record.attention_LBM.cpu().numpy().astype(np.float64)
+        np.add.at(total_RM, train.relations[rows[chunk]], attention_LQM.mean(axis=0))
+        peak_M = np.maximum(peak_M, attention_LQM.max(axis=(0, 1)))
+    used_R = np.bincount(train.relations[rows], minlength=count)
+    seen = np.flatnonzero(used_R)
+    return MemoryMap(
+        names=[relation_name(graph, int(relation)) for relation in seen],
+        queries_R=np.bincount(train.relations, minlength=count)[seen],
+        attention_RM=total_RM[seen] / used_R[seen, None],
+        peak_M=peak_M,
+    )
+
+
+def replay(model: KbcModel, heads: Ints, relations: Ints) -> Iterator[tuple[slice, Inference]]:
+    """The forward record of many queries, a chunk at a time."""
+    device = model.answers.weight.device
+    for start in range(0, len(heads), QUERY_CHUNK):
+        chunk = slice(start, start + QUERY_CHUNK)
+        with torch.no_grad():
+            record = model(
+                torch.from_numpy(heads[chunk]).to(device),
+                torch.from_numpy(relations[chunk]).to(device),
+            )
+        yield chunk, record
+
+
+def groups_of(values: Ints) -> Iterator[Ints]:
+    """The positions of each distinct value."""
+    order = np.argsort(values, kind="stable")
+    yield from np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
+
+
+def spread(rows: Ints, most: int) -> Ints:
+    """At most so many of the rows, evenly spread over them."""
+    if len(rows) <= most:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
+
+
+def cluster_order(rows: Floats) -> Ints:
+    """The order of rows along the leaves of their average-linkage tree by cosine distance."""
+    if len(rows) < 3:
+        return np.arange(len(rows))
+    from scipy.cluster.hierarchy import leaves_list, linkage
+
+    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    tree = linkage(unit, method="average", optimal_ordering=len(rows) <= 600)
+    order: Ints = leaves_list(tree).astype(np.int64)
+    return order
+
+
+def _entropy(probabilities: Floats) -> float:
+    """Entropy in nats; 0 log 0 is 0."""
+    positive = probabilities[probabilities > 0]
+    return float(-(positive * np.log(positive)).sum())
+
+
+def relation_words(name: str) -> frozenset[str]:
+    """The words in a relation's name, whichever way they are joined.
+
+    >>> sorted(relation_words("^/film/film/directed_by")), sorted(relation_words("birthPlace"))
+    (['directed', 'film'], ['birth', 'place'])
+    """
+    parts = re.findall(r"[^\W\d_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name))
+    words = [part.casefold() for part in parts]
+    return frozenset(word for word in words if len(word) > 1 and word not in _FILLER)
+
+
+def _theme(words: Sequence[frozenset[str]], attention_R: Floats) -> str:
+    """The words that a slot's strongest relations share and that few other relations have."""
+    order = np.argsort(-attention_R, kind="stable")[:TOP_RELATIONS]
+    strong = order[attention_R[order] >= attention_R[order[0]] / 3]
+    everywhere = Counter(word for some in words for word in some)
+    weight: dict[str, float] = defaultdict(float)
+    carriers: dict[str, set[frozenset[str]]] = defaultdict(set)
+    for row in strong:
+        for word in words[row]:
+            weight[word] += attention_R[row]
+            carriers[word].add(words[row])
+    shared = [word for word in weight if len(carriers[word]) > 1] or list(weight)
+    rarity = {word: np.log((1 + len(words)) / everywhere[word]) for word in shared}
+    scores = {word: weight[word] * rarity[word] for word in shared}
+    best = sorted(scores, key=lambda word: (-scores[word], word))[:3]
+    return ", ".join(word for word in best if scores[word] >= scores[best[0]] / 2) or "mixed"

@@ -1,0 +1,161 @@
+"""Encoder, decoder and scores of knowledge base completion, around the network."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ekgn.kbc.batches import Batch
+from ekgn.kbc.partition import log_partition
+from ekgn.kbc.settings import KbcSettings
+from ekgn.network.inference import Inference, step_weights
+from ekgn.network.l1 import l1_distances
+from ekgn.network.layers import first_state_norm, shared_dropout
+from ekgn.network.network import Network
+from ekgn.network.objective import Loss, objective
+
+
+def entity_table(rows: int, size: int, settings: KbcSettings) -> nn.Embedding:
+    """An embedding table whose gradient holds only the rows that were looked up."""
+    table = nn.Embedding(rows, size, sparse=True)
+    with torch.no_grad():
+        if settings.init_scale:
+            table.weight.mul_(settings.init_scale)
+        else:
+            F.normalize(table.weight, dim=1, out=table.weight)
+    return table
+
+
+class Encoder(nn.Module):
+    """s_1 = [h ; r], two lookups concatenated (then normalised and dropped out, if set)."""
+
+    def __init__(self, num_entities: int, num_relations: int, settings: KbcSettings) -> None:
+        super().__init__()
+        size = settings.embedding_dim
+        self.entities = entity_table(num_entities, size, settings)
+        self.relations = nn.Embedding(2 * num_relations, size)
+        self.relations.load_state_dict(entity_table(2 * num_relations, size, settings).state_dict())
+        self.norm = first_state_norm(settings.first_norm, 2 * size)
+        self.dropout = nn.Dropout(settings.input_dropout)
+
+    def forward(self, heads_B: Tensor, relations_B: Tensor) -> Tensor:
+        pair_BH = torch.cat([self.entities(heads_B), self.relations(relations_B)], dim=1)
+        first: Tensor = self.dropout(self.norm(pair_BH))
+        return first
+
+
+class Decoder(nn.Module):
+    """o_t = tanh(W_o s_t + b_o)."""
+
+    def __init__(self, settings: KbcSettings) -> None:
+        super().__init__()
+        self.output = nn.Linear(2 * settings.embedding_dim, settings.embedding_dim)
+        self.tanh = settings.output_tanh
+        self.dropout = settings.output_dropout
+
+    def forward(self, states_TBH: Tensor) -> Tensor:
+        outputs_TBK = self.output(states_TBH)
+        outputs_TBK = torch.tanh(outputs_TBK) if self.tanh else outputs_TBK
+        return shared_dropout(outputs_TBK, self.dropout, self.training)
+
+
+class KbcModel(nn.Module):
+    """The network over entities and relations, with an output entity table of its own."""
+
+    def __init__(self, num_entities: int, num_relations: int, settings: KbcSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        encoder = Encoder(num_entities, num_relations, settings)
+        self.network = Network(encoder, Decoder(settings), 2 * settings.embedding_dim, settings)
+        self.answers = entity_table(num_entities, settings.embedding_dim, settings)
+        self.bias: nn.Embedding | None = None
+        if settings.entity_bias:
+            self.bias = nn.Embedding(num_entities, 1, sparse=True)
+            nn.init.zeros_(self.bias.weight)
+
+    def forward(self, heads_B: Tensor, relations_B: Tensor) -> Inference:
+        """The complete record of answering [head, relation, ?] for a batch."""
+        record: Inference = self.network(heads_B, relations_B)
+        return record
+
+    def loss(self, batch: Batch) -> Loss:
+        """The objective over the batch's (query, answer) pairs."""
+        inference = self(batch.heads_B, batch.relations_B)
+        log_p_TP = self._log_probabilities(inference.outputs_TBK, batch)
+        log_stop_TP = inference.log_stop_weights_TB[:, batch.query_of_answer_P]
+        return objective(log_stop_TP, log_p_TP, self.settings)
+
+    def _log_probabilities(self, outputs_TBK: Tensor, batch: Batch) -> Tensor:
+        """log p(answer | o_t) against the sampled negatives, for each pair at each step."""
+        n_negatives = batch.negatives.numel()
+        ids = torch.cat([batch.negatives.flatten(), batch.answers_P])
+        rows, bias = self.answers(ids), self.bias(ids).squeeze(1) if self.bias else None
+        negatives = rows[:n_negatives].view(*batch.negatives.shape, -1)
+        scores_TBN = self._scores(
+            outputs_TBK,
+            negatives,
+            None if bias is None else bias[:n_negatives].view(batch.negatives.shape),
+        )
+        log_wrong_TB = log_partition(scores_TBN, batch.is_answer) + batch.log_scale_B
+        score_TP = self._pair_scores(
+            outputs_TBK.index_select(1, batch.query_of_answer_P),
+            rows[n_negatives:],
+            None if bias is None else bias[n_negatives:],
+        )
+        log_wrong_TP = log_wrong_TB.index_select(1, batch.query_of_answer_P)
+        return F.logsigmoid(score_TP - log_wrong_TP)
+
+    def _scores(self, outputs_TBK: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
+        """Score of every output with every row: rows (N, K) shared, or (B, N, K) per query."""
+        if rows.dim() == 3:
+            return self._pair_scores(outputs_TBK[:, :, None], rows, bias)
+        if self.settings.score == "l1":
+            scores = -self.settings.distance_scale * l1_distances(outputs_TBK, rows)
+        else:
+            scores = outputs_TBK @ rows.T
+        return scores if bias is None else scores.add_(bias)
+
+    def _pair_scores(self, outputs: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
+        """Score of each output with its own row (shapes broadcast)."""
+        if self.settings.score == "l1":
+            scores = -self.settings.distance_scale * (outputs - rows).abs().sum(dim=-1)
+        else:
+            scores = (outputs * rows).sum(dim=-1)
+        return scores if bias is None else scores + bias
+
+    def answer_scores(self, inference: Inference, rule: str | None = None) -> Tensor:
+        """Scores of all entities as the answer, (B, N), higher is better.
+
+        For `mixture` they are log Σ_t q_t p_t; for the rules that choose one step, its logits.
+        """
+        weights_TB = step_weights(inference, rule or self.settings.answer_rule)
+        bias = None if self.bias is None else self.bias.weight.squeeze(1)
+        if (rule or self.settings.answer_rule) == "mixture":
+            total: Tensor | None = None
+            for outputs_BK, weight_B in zip(inference.outputs_TBK, weights_TB, strict=True):
+                share = self._scores(outputs_BK, self.answers.weight, bias).softmax(dim=1)
+                share *= weight_B[:, None]
+                total = share if total is None else total.add_(share)
+            assert total is not None
+            return total.log_()
+        chosen_BK = inference.outputs_TBK[
+            weights_TB.argmax(dim=0), torch.arange(weights_TB.shape[1], device=weights_TB.device)
+        ]
+        return self._scores(chosen_BK, self.answers.weight, bias)
+
+    @property
+    def encoder(self) -> Encoder:
+        """The network's encoder, which holds the input tables."""
+        return cast(Encoder, self.network.encoder)
+
+    @torch.no_grad()
+    def constrain(self, touched: dict[Tensor, Tensor]) -> None:
+        """Return the entity vectors that an update moved to L2 norm 1, if that is set."""
+        if self.settings.unit_entities:
+            for table in (self.encoder.entities, self.answers):
+                weight = table.weight
+                rows = touched[weight]
+                weight[rows] = F.normalize(weight[rows], dim=1)

@@ -1,0 +1,256 @@
+"""Honest filtered ranking: one function that ranks, one that sums ranks up.
+
+The rules: ties count half (with both bounds beside), the true answer's score comes from the same
+matrix as the others', validation is filtered with train + valid and test with all three, unseen
+entities count, both sides are ranked, memory is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ekgn.errors import EkgnError
+from ekgn.kbc.answers import Answers, Ints, with_inverses
+from ekgn.kbc.graph import KnowledgeGraph
+
+Floats = NDArray[np.float64]
+Scorer = Callable[[Ints, Ints], Tensor]
+"""(heads, relations) -> scores of all entities, (B, N), higher is better."""
+
+MEMORY_BUDGET = 256 * 2**20  # bytes of scores held at once
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The rank bounds of each (query, true answer) pair, and what the pair was."""
+
+    heads: Ints
+    relations: Ints  # r, or r + R for the inverse: then the "answer" is the triple's head
+    targets: Ints
+    optimistic: Ints
+    pessimistic: Ints
+    candidates: Ints  # how many entities were ranked: those not filtered out, and the target
+
+    @property
+    def realistic(self) -> Floats:
+        """The mean of the two bounds."""
+        return (self.optimistic + self.pessimistic) / 2
+
+
+def filter_answers(graph: KnowledgeGraph, split: str) -> Answers:
+    """The answers left out of a split's ranking: never test answers when validating."""
+    parts = [graph.train, graph.valid] + ([graph.test] if split == "test" else [])
+    return Answers(np.concatenate(parts), graph.num_relations)
+
+
+def rank_split(
+    scorer: Scorer,
+    graph: KnowledgeGraph,
+    split: str,
+    *,
+    known: Answers | None = None,
+    limit: int = 0,
+    seed: int = 0,
+    memory_budget: int = MEMORY_BUDGET,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Ranks:
+    """The filtered ranks of both sides of a split's triples (of `limit` of them, drawn by seed)."""
+    triples = graph.split(split)
+    if not len(triples):
+        raise EkgnError(f"{graph.name} has no {split} triples: there is nothing to evaluate.")
+    if limit and limit < len(triples):
+        chosen = np.random.default_rng(seed).choice(len(triples), limit, replace=False)
+        triples = triples[np.sort(chosen)]
+    known = known or filter_answers(graph, split)
+    both = with_inverses(triples, graph.num_relations)
+    greater, equal = np.empty(len(both), np.int64), np.empty(len(both), np.int64)
+    for pairs, rows, heads, relations in _chunks(both, graph.num_entities, memory_budget):
+        scores_BN = scorer(heads, relations)
+        answers = known.gather(known.rows(heads, relations))
+        greater[pairs], equal[pairs] = filtered_counts(scores_BN, rows, both[pairs, 2], answers)
+        if on_progress:
+            on_progress(len(pairs), len(both))
+    rows_known = known.rows(both[:, 0], both[:, 1])
+    filtered = np.where(rows_known >= 0, np.diff(known.offsets)[rows_known], 1)
+    return Ranks(
+        heads=both[:, 0],
+        relations=both[:, 1],
+        targets=both[:, 2],
+        optimistic=greater + 1,
+        pessimistic=greater + equal + 1,
+        candidates=graph.num_entities - filtered + 1,
+    )
+
+
+def _chunks(
+    both: Ints, num_entities: int, memory_budget: int
+) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
+    """Distinct queries in chunks that fit the budget: (pairs, row of each pair, heads, relations).
+
+    Pairs that share a query share its row of scores.
+    """
+    width = int(both[:, 1].max()) + 1
+    keys, row_of_pair = np.unique(both[:, 0] * width + both[:, 1], return_inverse=True)
+    order = np.argsort(row_of_pair, kind="stable")
+    sorted_rows = row_of_pair[order]
+    # Scores, and working copies of the same size for the mixture and the comparison.
+    size = max(1, memory_budget // (4 * 4 * num_entities))
+    for start in range(0, len(keys), size):
+        stop = min(start + size, len(keys))
+        low, high = np.searchsorted(sorted_rows, [start, stop])
+        yield (
+            order[low:high],
+            sorted_rows[low:high] - start,
+            keys[start:stop] // width,
+            keys[start:stop] % width,
+        )
+
+
+def filtered_counts(
+    scores_BN: Tensor, rows: Ints, targets: Ints, answers: tuple[Ints, Ints]
+) -> tuple[Ints, Ints]:
+    """For each (row, target): how many entities outside `answers` score above it, and equal to it.
+
+    All known answers of a row, the target among them, are overwritten with NaN, which is neither
+    above nor equal to anything. `scores_BN` is used up.
+    """
+    if torch.isnan(scores_BN.sum(dim=1)).any():
+        raise EkgnError("The model's scores are not numbers (NaN): it diverged. Lower the rate.")
+    device = scores_BN.device
+    rows_P, targets_P = torch.from_numpy(rows).to(device), torch.from_numpy(targets).to(device)
+    target_scores_P = scores_BN[rows_P, targets_P]
+    scores_BN[torch.from_numpy(answers[0]).to(device), torch.from_numpy(answers[1]).to(device)] = (
+        torch.nan
+    )
+    scores_BN[rows_P, targets_P] = torch.nan
+    counts: tuple[list[Tensor], list[Tensor]] = ([], [])
+    step = max(1, len(scores_BN))
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        compared = scores_BN.index_select(0, rows_P[part])
+        limit = target_scores_P[part, None]
+        counts[0].append((compared > limit).sum(dim=1))
+        counts[1].append((compared == limit).sum(dim=1))
+    return torch.cat(counts[0]).cpu().numpy(), torch.cat(counts[1]).cpu().numpy()
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The usual numbers over some ranks."""
+
+    count: int
+    mean_rank: float
+    mrr: float
+    hits_at_1: float
+    hits_at_3: float
+    hits_at_10: float
+    adjusted_mean_rank_index: float
+
+    @classmethod
+    def over(cls, ranks: Floats | Ints, candidates: Ints) -> Metrics:
+        """Metrics of ranks; the adjusted index is 1 for perfect, 0 for random order."""
+        expected = float(((candidates + 1) / 2).mean())
+        mean = float(ranks.mean())
+        return cls(
+            count=len(ranks),
+            mean_rank=mean,
+            mrr=float((1 / ranks).mean()),
+            hits_at_1=float((ranks <= 1).mean()),
+            hits_at_3=float((ranks <= 3).mean()),
+            hits_at_10=float((ranks <= 10).mean()),
+            adjusted_mean_rank_index=1 - (mean - 1) / (expected - 1) if expected > 1 else 1.0,
+        )
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics of a split: overall (micro), bounds, macro over relations, sides, categories."""
+
+    split: str
+    micro: Metrics
+    optimistic: Metrics
+    pessimistic: Metrics
+    macro: dict[str, float]
+    sides: dict[str, Metrics]
+    categories: dict[str, dict[str, Metrics]] = field(default_factory=dict)
+    unseen: dict[str, int] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+CATEGORIES = ("1-1", "1-M", "M-1", "M-M")
+
+
+def relation_categories(graph: KnowledgeGraph) -> list[str]:
+    """1-1, 1-M, M-1 or M-M by the mean tails per head and heads per tail in train (over 1.5: M)."""
+    categories = []
+    for relation in range(graph.num_relations):
+        facts = graph.train[graph.train[:, 1] == relation]
+        if not len(facts):
+            categories.append("unseen")
+            continue
+        tails_per_head = len(facts) / len(np.unique(facts[:, 0]))
+        heads_per_tail = len(facts) / len(np.unique(facts[:, 2]))
+        categories.append(
+            ("M" if heads_per_tail >= 1.5 else "1") + "-" + ("M" if tails_per_head >= 1.5 else "1")
+        )
+    return categories
+
+
+def summarise(ranks: Ranks, graph: KnowledgeGraph, split: str) -> Evaluation:
+    """All metrics of the ranks of a split."""
+    realistic, candidates = ranks.realistic, ranks.candidates
+    inverse = ranks.relations >= graph.num_relations
+    relation = ranks.relations % graph.num_relations
+    category = np.array(relation_categories(graph))[relation]
+    sides = {"head": inverse, "tail": ~inverse}
+    per_relation = [Metrics.over(realistic[m], candidates[m]) for m in _groups(relation)]
+    return Evaluation(
+        split=split,
+        micro=Metrics.over(realistic, candidates),
+        optimistic=Metrics.over(ranks.optimistic, candidates),
+        pessimistic=Metrics.over(ranks.pessimistic, candidates),
+        macro={
+            name: float(np.mean([getattr(metrics, name) for metrics in per_relation]))
+            for name in ("mean_rank", "mrr", "hits_at_1", "hits_at_3", "hits_at_10")
+        },
+        sides={
+            name: Metrics.over(realistic[mask], candidates[mask]) for name, mask in sides.items()
+        },
+        categories={
+            kind: {
+                name: Metrics.over(realistic[mask & here], candidates[mask & here])
+                for name, mask in sides.items()
+            }
+            for kind in (*CATEGORIES, "unseen")
+            if (here := category == kind).any()
+        },
+        unseen=_unseen(graph, ranks),
+    )
+
+
+def _groups(values: Ints) -> Iterator[Ints]:
+    """The positions of each distinct value."""
+    order = np.argsort(values, kind="stable")
+    yield from np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
+
+
+def _unseen(graph: KnowledgeGraph, ranks: Ranks) -> dict[str, int]:
+    """How many entities of the split, and triples with one, training never saw."""
+    seen = np.zeros(graph.num_entities, bool)
+    seen[graph.train[:, [0, 2]]] = True
+    half = len(ranks.heads) // 2
+    heads, tails = ranks.heads[:half], ranks.targets[:half]
+    return {
+        "entities": int((~seen[np.unique(np.concatenate([heads, tails]))]).sum()),
+        "triples": int((~seen[heads] | ~seen[tails]).sum()),
+    }

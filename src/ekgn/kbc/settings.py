@@ -1,0 +1,55 @@
+"""The settings of knowledge base completion: the shared ones and its own."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from ekgn.config import Settings, knob
+
+
+class KbcSettings(Settings):
+    """Task 1, knowledge base completion: [head, relation] -> tail."""
+
+    embedding_dim: int = knob(100, "size of entity and relation vectors", "k", ge=1)
+    score: Literal["l1", "dot"] = knob(
+        "l1", "similarity of output and entity: -γ·L1 distance, or inner product", "d(o, y)"
+    )
+    distance_scale: float = knob(5.0, "scale of the L1 distance", "γ", gt=0)
+    output_tanh: bool = knob(True, "tanh on the decoder's output", "f_o")
+    entity_bias: bool = knob(False, "a learned bias per answer entity")
+    unit_entities: bool = knob(True, "entity vectors kept at L2 norm 1")
+    negatives: int = knob(20, "sampled wrong answers", "|D| - 1", ge=1)
+    batch_by: Literal["triple", "query"] = knob(
+        "triple",
+        "an instance is a triple with its own negatives, or a distinct [head, relation] with all "
+        "its answers and negatives shared by the batch",
+    )
+    full_softmax_scale: bool = knob(
+        False, "scale the negatives' mass by |E| / samples: the loss estimates the full softmax"
+    )
+    init_scale: float = knob(
+        0.0, "standard deviation of new entity and relation vectors (0: unit L2 norm)", ge=0
+    )
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": {},
+        "base": {
+            "first_norm": "batch",
+            "input_dropout": 0.3,
+            "output_dropout": 0.3,
+            "step_loss": 0.5,
+            "optimizer": "adam",
+            "learning_rate": 0.003,
+            "decay_from": 0.5,
+            "batch_size": 512,
+            "epochs": 60,
+            "score": "dot",
+            "entity_bias": True,
+            "unit_entities": False,
+            "negatives": 1000,
+            "batch_by": "query",
+            "full_softmax_scale": True,
+            "init_scale": 0.1,
+        },
+    }
+    DEFAULT_PRESET: ClassVar[str] = "base"

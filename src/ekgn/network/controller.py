@@ -1,0 +1,70 @@
+"""The controller: s_{t+1} = GRU(s_t, x_t)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Controller(nn.Module):
+    """A GRU cell whose input half is computed apart, so the memory can be folded into it.
+
+    x_t = Σ_i a_{t,i} e_i is linear in the slots, hence W_ih x_t + b = Σ_i a_{t,i} (W_ih e_i + b):
+    the bracket is computed once per batch, and a step costs attention times it.
+    """
+
+    def __init__(self, state_size: int) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(state_size, state_size)
+
+    def input_gates(self, vectors_MH: Tensor) -> Tensor:
+        """W_ih e + b_ih for each vector: the input's share of the three gates."""
+        return F.linear(vectors_MH, self.cell.weight_ih, self.cell.bias_ih)
+
+    def forward(self, states_BH: Tensor, input_gates_BG: Tensor) -> Tensor:
+        """The next state, from the state and the input's share of its gates."""
+        state_gates_BG = F.linear(states_BH, self.cell.weight_hh, self.cell.bias_hh)
+        next_BH: Tensor = _Gates.apply(input_gates_BG, state_gates_BG, states_BH)  # type: ignore[no-untyped-call]
+        return next_BH
+
+
+class _Gates(torch.autograd.Function):
+    """r = σ(i_r + h_r), z = σ(i_z + h_z), n = tanh(i_n + r h_n), s' = n + z (s - n).
+
+    The derivative is written out: the elementwise operations that autograd would record one by one
+    cost as much as the matrix products around them.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, inputs_BG: Tensor, gates_BG: Tensor, states_BH: Tensor) -> Tensor:
+        size = states_BH.shape[1]
+        reset_update = (inputs_BG[:, : 2 * size] + gates_BG[:, : 2 * size]).sigmoid_()
+        reset_BH, update_BH = reset_update[:, :size], reset_update[:, size:]
+        hidden_BH = gates_BG[:, 2 * size :]
+        new_BH = torch.addcmul(inputs_BG[:, 2 * size :], reset_BH, hidden_BH).tanh_()
+        ctx.save_for_backward(reset_BH, update_BH, hidden_BH, new_BH, states_BH)
+        return torch.lerp(new_BH, states_BH, update_BH)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        (grad_BH,) = grads
+        reset_BH, update_BH, hidden_BH, new_BH, states_BH = ctx.saved_tensors
+        size = states_BH.shape[1]
+        grad_inputs_BG = torch.empty(
+            len(grad_BH), 3 * size, dtype=grad_BH.dtype, device=grad_BH.device
+        )
+        to_reset, to_update, to_new = grad_inputs_BG.tensor_split(3, dim=1)
+        grad_states_BH = grad_BH * update_BH
+        torch.sub(grad_BH, grad_states_BH, out=to_new)
+        to_new.mul_(torch.addcmul(torch.ones_like(new_BH), new_BH, new_BH, value=-1))
+        torch.sub(states_BH, new_BH, out=to_update)
+        to_update.mul_(grad_states_BH).mul_(1 - update_BH)
+        torch.mul(to_new, reset_BH, out=to_reset)
+        grad_gates_BG = grad_inputs_BG.clone()
+        grad_gates_BG[:, 2 * size :] = to_reset
+        to_reset.mul_(hidden_BH).mul_(1 - reset_BH)
+        grad_gates_BG[:, :size] = to_reset
+        return grad_inputs_BG, grad_gates_BG, grad_states_BH

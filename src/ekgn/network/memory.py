@@ -1,0 +1,28 @@
+"""The embedded knowledge graph E_KG: learned vectors, read by attention, never written to."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class EmbeddedKnowledgeGraph(nn.Module):
+    """M vectors e_i, random with unit L2 norm at the start; only back-propagation changes them."""
+
+    def __init__(self, num_slots: int, state_size: int, sharpness: float) -> None:
+        super().__init__()
+        self.slots_MH = nn.Parameter(F.normalize(torch.randn(num_slots, state_size), dim=1))
+        self.key = nn.Linear(state_size, state_size, bias=False)  # W_1
+        self.query = nn.Linear(state_size, state_size, bias=False)  # W_2
+        self.sharpness = sharpness
+
+    def keys(self) -> Tensor:
+        """λ · W_1 e_i / |W_1 e_i|: the same for a whole batch and for all of its steps."""
+        keys_MH: Tensor = F.normalize(self.key(self.slots_MH), dim=1)
+        return self.sharpness * keys_MH
+
+    def attend(self, states_BH: Tensor, keys_MH: Tensor) -> Tensor:
+        """a_{t,i} = softmax_i(λ cos(W_1 e_i, W_2 s_t)); x_t is this times the slots."""
+        query_BH = F.normalize(self.query(states_BH), dim=1)
+        return torch.softmax(query_BH @ keys_MH.T, dim=1)

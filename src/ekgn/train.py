@@ -1,0 +1,346 @@
+"""The trainer: one visible loop that knows nothing of the task it trains.
+
+Every random choice is a function of (seed, step), so the state of a run is its weights, its
+optimizers and a few counters; going on from them gives bitwise what an uninterrupted run gives.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ekgn.checkpoint import (
+    RunFolder,
+    load_tensors,
+    pack_optimizer,
+    read_json,
+    replace_file,
+    save_tensors,
+    unpack_optimizer,
+    write_json,
+)
+from ekgn.config import Settings
+from ekgn.errors import EkgnError
+from ekgn.network.objective import Loss
+from ekgn.records import environment
+
+log = logging.getLogger(__name__)
+
+
+Touched = dict[Tensor, Tensor]
+"""For each table, the rows that an update changed."""
+
+
+class Batches(Protocol):
+    """The batches of an epoch, each reproducible from its place alone."""
+
+    def __len__(self) -> int: ...
+    def __call__(self, epoch: int, index: int) -> Any: ...
+
+
+class Model(Protocol):
+    """What the trainer asks of a model beyond being a module."""
+
+    def loss(self, batch: Any) -> Loss: ...
+    def constrain(self, touched: Touched) -> None: ...
+
+
+class Task(Protocol):
+    """What the trainer needs of a task."""
+
+    name: str
+    settings: Any
+    selection: str  # the validation metric to maximise
+
+    @property
+    def batches(self) -> Batches: ...
+
+    def new_model(self) -> Any: ...
+    def validate(self, model: Any) -> dict[str, float]: ...
+    def save_data(self, folder: Path) -> None: ...
+    def describe(self) -> dict[str, Any]: ...
+
+
+@dataclass
+class Progress:
+    """Where a training stands: the counters a checkpoint keeps, and the latest numbers."""
+
+    step: int = 0  # updates done
+    best_step: int = 0
+    best: float = -math.inf
+    stale: int = 0  # validations since the best one
+    seconds: float = 0.0  # training and validation, over all sittings
+    loss: float = math.nan  # running averages
+    expected_reward: float = math.nan
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+Listener = Callable[[Progress, int], None]
+"""Called after every update with the progress and the total number of updates."""
+
+
+class Optimizers:
+    """One optimizer for dense parameters, one that touches only the used rows of tables."""
+
+    def __init__(self, model: nn.Module, settings: Settings) -> None:
+        tables = [
+            module.weight
+            for module in model.modules()
+            if isinstance(module, nn.Embedding) and module.sparse
+        ]
+        dense = [p for p in model.parameters() if all(p is not table for table in tables)]
+        self.dense, self.tables = dense, tables
+        rate = settings.learning_rate
+        self._rates = {"dense": rate, "tables": rate * settings.table_rate}
+        self._clip_norm = settings.clip_norm
+        kinds: dict[str, Any] = {
+            "sgd": (torch.optim.SGD, torch.optim.SGD),
+            "adam": (torch.optim.Adam, torch.optim.SparseAdam),
+            "adagrad": (torch.optim.Adagrad, torch.optim.Adagrad),
+        }
+        for_dense, for_tables = kinds[settings.optimizer]
+        self.parts = {"dense": for_dense(dense, lr=rate)}
+        if tables:
+            self.parts["tables"] = for_tables(tables, lr=rate)
+
+    def update(self, loss: Tensor, rate_factor: float) -> Touched:
+        """One update by the gradient of `loss`; returns the rows each table had changed."""
+        for part in self.parts.values():
+            part.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        touched: Touched = {}
+        for table in self.tables:
+            if table.grad is not None:
+                table.grad = table.grad.coalesce()
+                touched[table] = table.grad.indices()[0]
+        if self._clip_norm:
+            self._clip()
+        for name, part in self.parts.items():
+            part.param_groups[0]["lr"] = self._rates[name] * rate_factor
+            part.step()
+        return touched
+
+    def _clip(self) -> None:
+        """Scale all gradients, dense and sparse, to the largest norm allowed."""
+        grads = [p.grad for p in self.dense if p.grad is not None]
+        grads += [table.grad.values() for table in self.tables if table.grad is not None]
+        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in grads]))
+        scale = (self._clip_norm / (norm + 1e-6)).clamp(max=1.0)
+        for grad in grads:
+            grad.mul_(scale)
+
+
+def choose_device(name: str) -> torch.device:
+    """The torch device for the setting `device`."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise EkgnError(f"Device '{name}' cannot be used here: {reason}") from None
+    return device
+
+
+class Trainer:
+    """A training of one task in one run folder."""
+
+    def __init__(self, task: Task, run: RunFolder, listener: Listener | None = None) -> None:
+        self.task = task
+        self.run = run
+        self.settings: Settings = task.settings
+        self.listener = listener
+        if self.settings.threads:
+            torch.set_num_threads(self.settings.threads)
+        self.device = choose_device(self.settings.device)
+        torch.manual_seed(self.settings.seed)
+        self.model = task.new_model().to(self.device)
+        self.optimizers = Optimizers(self.model, self.settings)
+        self.progress = Progress()
+        self.per_epoch = len(task.batches)
+        self.total_steps = self.settings.epochs * self.per_epoch
+        self._board: Any = None
+
+    def fit(self, resume: bool = False) -> Progress:
+        """Train to the end, the budget, or Ctrl-C; the best weights are in the run folder."""
+        self._resume() if resume else self._begin()
+        if self.settings.tensorboard:
+            self._board = _summary_writer(self.run.path)
+        started, before = time.monotonic(), self.progress.seconds
+        saved = started
+        finished = False
+        try:
+            while not (finished := self._is_over()):
+                self._step()
+                now = time.monotonic()
+                self.progress.seconds = before + now - started
+                if self._validation_is_due():
+                    self._validate()
+                    self.progress.seconds = before + time.monotonic() - started
+                    self._save_state()
+                    saved = time.monotonic()
+                elif now - saved >= 60 * self.settings.checkpoint_minutes:
+                    self._save_state()
+                    saved = time.monotonic()
+                if self.listener:
+                    self.listener(self.progress, self.total_steps)
+        finally:
+            if not finished:
+                self._save_state()
+                if not self.run.has_weights():
+                    self._save_weights()
+        if self.progress.metrics.get("step") != self.progress.step:
+            self._validate()
+            self._save_state()
+        self._write_record()
+        if self._board:
+            self._board.close()
+        return self.progress
+
+    def _is_over(self) -> bool:
+        settings, progress = self.settings, self.progress
+        out_of_time = 0 < settings.budget_minutes * 60 <= progress.seconds
+        out_of_patience = 0 < settings.patience <= progress.stale
+        return progress.step >= self.total_steps or out_of_time or out_of_patience
+
+    def _step(self) -> None:
+        """One update. Dropout and the like draw from a stream that only the step decides."""
+        progress = self.progress
+        torch.manual_seed((self.settings.seed << 32) + progress.step)
+        batch = self.task.batches(*divmod(progress.step, self.per_epoch))
+        self.model.train()
+        loss = self.model.loss(batch.to(self.device))
+        value, reward = loss.total.item(), loss.expected_reward.item()
+        if not math.isfinite(value):
+            raise EkgnError(
+                f"The loss is {value} at step {progress.step}: the training diverged. "
+                f"Try a lower --learning-rate or set --clip-norm."
+            )
+        progress.loss = _smooth(progress.loss, value)
+        progress.expected_reward = _smooth(progress.expected_reward, reward)
+        self.model.constrain(self.optimizers.update(loss.total, self._rate_factor()))
+        progress.step += 1
+
+    def _rate_factor(self) -> float:
+        """1, then falling linearly to 0 from `decay_from` of the way on."""
+        done, start = self.progress.step / self.total_steps, self.settings.decay_from
+        return 1.0 if done <= start else (1 - done) / (1 - start)
+
+    def _validation_is_due(self) -> bool:
+        return self.progress.step % (self.settings.valid_every * self.per_epoch) == 0
+
+    def _validate(self) -> None:
+        """Measure, log, and keep the weights if they are the best so far."""
+        progress = self.progress
+        torch.manual_seed((self.settings.seed << 32) + progress.step)
+        self.model.eval()
+        with torch.no_grad():
+            metrics = self.task.validate(self.model)
+        value = metrics[self.task.selection]
+        progress.metrics = {"step": progress.step, **metrics}
+        if value > progress.best:
+            progress.best, progress.best_step, progress.stale = value, progress.step, 0
+            self._save_weights()
+        else:
+            progress.stale += 1
+        line = {
+            "epoch": progress.step / self.per_epoch,
+            "seconds": round(progress.seconds, 2),
+            "loss": progress.loss,
+            "expected_reward": progress.expected_reward,
+            "learning_rate": self.settings.learning_rate * self._rate_factor(),
+            **progress.metrics,
+        }
+        with self.run.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        if self._board:
+            for name, number in line.items():
+                self._board.add_scalar(name, number, progress.step)
+
+    def _begin(self) -> None:
+        """Lay out the run folder, which must not hold a run already."""
+        if self.run.config.exists():
+            raise EkgnError(
+                f"{self.run.path} already holds a run. Go on with it (--resume), give another "
+                f"folder (--out), or delete it."
+            )
+        self.task.save_data(self.run.path)
+        self.run.metrics.write_text("")
+        write_json(
+            self.run.config,
+            {"task": self.task.name, "settings": self.settings.model_dump(mode="json")},
+        )
+
+    def _resume(self) -> None:
+        """Load the training state, and forget log lines that it does not know of."""
+        tensors, extra = load_tensors(self.run.state)
+        weights = {k.removeprefix("model."): v for k, v in tensors.items() if k[:6] == "model."}
+        self.model.load_state_dict(weights)
+        for name, part in self.optimizers.parts.items():
+            unpack_optimizer(name, part, tensors, extra["optimizer"])
+        self.progress = Progress(**extra["progress"])
+        lines = [json.loads(line) for line in self.run.metrics.read_text().splitlines()]
+        kept = [json.dumps(line) for line in lines if line["step"] <= self.progress.step]
+        text = "".join(line + "\n" for line in kept)
+        replace_file(self.run.metrics, lambda aside: aside.write_text(text))
+
+    def _save_weights(self) -> None:
+        save_tensors(self.run.model, self.model.state_dict(), {"step": self.progress.step})
+
+    def _save_state(self) -> None:
+        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        plain: dict[str, Any] = {}
+        for name, part in self.optimizers.parts.items():
+            packed, rest = pack_optimizer(name, part)
+            tensors |= packed
+            plain |= rest
+        extra = {"progress": asdict(self.progress), "optimizer": plain}
+        save_tensors(self.run.state, tensors, extra)
+
+    def _write_record(self) -> None:
+        """The record of the training; evaluations of it are added by whoever makes them."""
+        curve = [json.loads(line) for line in self.run.metrics.read_text().splitlines()]
+        write_json(
+            self.run.record,
+            {
+                "task": self.task.name,
+                "data": self.task.describe(),
+                "settings": self.settings.model_dump(mode="json"),
+                "environment": environment(self.device),
+                "parameters": sum(p.numel() for p in self.model.parameters()),
+                "wall_seconds": round(self.progress.seconds, 2),
+                "steps": self.progress.step,
+                "epochs": self.progress.step / self.per_epoch,
+                "best": {self.task.selection: self.progress.best, "step": self.progress.best_step},
+                "curve": curve,
+                "evaluations": read_json(self.run.record).get("evaluations", {})
+                if self.run.record.exists()
+                else {},
+            },
+        )
+
+
+def _smooth(average: float, value: float) -> float:
+    """A running average over about 50 steps, started by its first value."""
+    return value if math.isnan(average) else 0.98 * average + 0.02 * value
+
+
+def _summary_writer(folder: Path) -> Any:
+    """A TensorBoard writer in the run folder."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise EkgnError(
+            "TensorBoard is not installed. Install it with: pip install 'ekgn[tensorboard]'"
+        ) from None
+    return SummaryWriter(folder / "tensorboard")

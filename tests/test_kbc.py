@@ -1,0 +1,196 @@
+"""Known answers, batches, the partition and the loss, against slow loops."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ekgn.kbc.answers import Answers, with_inverses
+from ekgn.kbc.batches import Batches
+from ekgn.kbc.graph import KnowledgeGraph
+from ekgn.kbc.model import KbcModel
+from ekgn.kbc.partition import log_partition
+from ekgn.network.inference import step_weights
+
+from .conftest import tiny_settings
+
+triple_lists = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, 2), st.integers(0, 6)), min_size=0, max_size=40
+)
+
+
+@given(triple_lists)
+def test_answers_are_those_of_a_dictionary(facts: list[tuple[int, int, int]]) -> None:
+    expected: dict[tuple[int, int], set[int]] = {}
+    for head, relation, tail in facts:
+        expected.setdefault((head, relation), set()).add(tail)
+        expected.setdefault((tail, relation + 3), set()).add(head)
+    answers = Answers(np.array(facts, np.int64).reshape(-1, 3), 3)
+    assert len(answers) == len(expected)
+    for head, relation in itertools.product(range(7), range(6)):
+        assert answers.of(head, relation).tolist() == sorted(expected.get((head, relation), set()))
+
+
+def test_inverses_follow_the_triples() -> None:
+    both = with_inverses(np.array([[4, 1, 7]]), num_relations=3)
+    assert both.tolist() == [[4, 1, 7], [7, 4, 4]]
+
+
+@pytest.mark.parametrize("batch_by", ["query", "triple"])
+def test_an_epoch_holds_every_training_fact_in_both_directions_once(
+    family: KnowledgeGraph, batch_by: str
+) -> None:
+    known = Answers(family.train, family.num_relations)
+    batches = Batches(known, family.num_entities, tiny_settings(batch_by=batch_by, batch_size=7))
+    seen = []
+    for index in range(len(batches)):
+        batch = batches(3, index)
+        queries = batch.query_of_answer_P
+        heads, relations = batch.heads_B[queries], batch.relations_B[queries]
+        seen += list(zip(heads.tolist(), relations.tolist(), batch.answers_P.tolist(), strict=True))
+    expected = with_inverses(family.train, family.num_relations).tolist()
+    assert sorted(seen) == sorted(map(tuple, expected))
+
+
+def test_a_batch_depends_on_its_place_alone(family: KnowledgeGraph) -> None:
+    known = Answers(family.train, family.num_relations)
+    settings = tiny_settings(batch_size=7)
+    one = Batches(known, family.num_entities, settings)
+    other = Batches(known, family.num_entities, settings)
+    for epoch, index in [(0, 0), (0, 1), (1, 2)]:
+        one(epoch, index)
+    fresh, reached = other(1, 2), one(1, 2)
+    assert all(torch.equal(a, b) for a, b in zip(fresh[:5], reached[:5], strict=True))
+    assert not torch.equal(fresh.heads_B, other(2, 2).heads_B)
+
+
+def test_negatives_that_are_answers_are_marked(family: KnowledgeGraph) -> None:
+    known = Answers(family.train, family.num_relations)
+    batches = Batches(known, family.num_entities, tiny_settings(batch_size=50, negatives=200))
+    batch = batches(0, 0)
+    marked = set(zip(*(part.tolist() for part in batch.is_answer), strict=True))
+    for query in range(len(batch.heads_B)):
+        answers = set(known.of(int(batch.heads_B[query]), int(batch.relations_B[query])).tolist())
+        for slot, entity in enumerate(batch.negatives.tolist()):
+            assert ((query, slot) in marked) == (entity in answers)
+    assert marked
+
+
+def test_the_scaled_negatives_stand_for_all_wrong_entities(family: KnowledgeGraph) -> None:
+    known = Answers(family.train, family.num_relations)
+    batch = Batches(known, family.num_entities, tiny_settings(negatives=12))(0, 0)
+    wrong = len(batch.negatives) - torch.bincount(batch.is_answer[0], minlength=32)
+    answers = torch.bincount(batch.query_of_answer_P, minlength=32)
+    assert torch.allclose(batch.log_scale_B.exp() * wrong, (30 - answers).float(), rtol=1e-5)
+
+
+def test_log_partition_and_its_gradient() -> None:
+    torch.manual_seed(0)
+    scores = torch.randn(2, 3, 5, dtype=torch.double, requires_grad=True)
+    left_out = (torch.tensor([0, 2, 2]), torch.tensor([1, 0, 4]))
+    masked = scores.clone()
+    masked[:, left_out[0], left_out[1]] = -torch.inf
+    weight = torch.randn(2, 3, dtype=torch.double)
+    expected, found = masked.logsumexp(dim=2), log_partition(scores * 1, left_out)
+    assert torch.allclose(found, expected)
+    (right,) = torch.autograd.grad((expected * weight).sum(), scores)
+    (given,) = torch.autograd.grad((found * weight).sum(), scores)
+    assert torch.allclose(given, right)
+
+
+def test_log_partition_of_nothing_is_log_zero_without_nan_gradients() -> None:
+    scores = torch.randn(1, 1, 2, requires_grad=True)
+    total = log_partition(scores * 1, (torch.tensor([0, 0]), torch.tensor([0, 1])))
+    assert total.item() == -math.inf
+    torch.nn.functional.logsigmoid(3.0 - total).sum().backward()  # type: ignore[no-untyped-call]
+    assert scores.grad is not None and scores.grad.tolist() == [[[0.0, 0.0]]]
+
+
+@pytest.mark.parametrize("score", ["l1", "dot"])
+@pytest.mark.parametrize("batch_by", ["query", "triple"])
+def test_the_loss_is_the_equation_written_as_a_loop(
+    family: KnowledgeGraph, score: str, batch_by: str
+) -> None:
+    torch.manual_seed(0)
+    settings = tiny_settings(score=score, batch_by=batch_by, entity_bias=score == "dot")
+    model = KbcModel(family.num_entities, family.num_relations, settings).eval()
+    if model.bias:
+        torch.nn.init.normal_(model.bias.weight)
+    known = Answers(family.train, family.num_relations)
+    batch = Batches(known, family.num_entities, settings)(0, 0)
+    record = model(batch.heads_B, batch.relations_B)
+    q_TB = record.log_stop_weights_TB.exp()
+
+    def similarity(step: int, query: int, entity: int) -> float:
+        output = record.outputs_TBK[step, query].tolist()
+        pairs = list(zip(output, model.answers.weight[entity].tolist(), strict=True))
+        bias = model.bias.weight[entity].item() if model.bias else 0.0
+        if score == "l1":
+            return -settings.distance_scale * sum(abs(a - b) for a, b in pairs)
+        return sum(a * b for a, b in pairs) + bias
+
+    total = 0.0
+    pairs = zip(batch.query_of_answer_P.tolist(), batch.answers_P.tolist(), strict=True)
+    for query, answer in pairs:
+        head, relation = int(batch.heads_B[query]), int(batch.relations_B[query])
+        answers = known.of(head, relation).tolist() if batch_by == "query" else [answer]
+        negatives = batch.negatives if batch_by == "query" else batch.negatives[query]
+        wrong = [n for n in negatives.tolist() if n not in answers]
+        scale = (family.num_entities - len(answers)) / len(wrong)
+        reward, steps = 0.0, 0.0
+        for step in range(settings.max_steps):
+            up = math.exp(similarity(step, query, answer))
+            below = up + scale * sum(math.exp(similarity(step, query, n)) for n in wrong)
+            reward += q_TB[step, query].item() * up / below
+            steps += math.log(up / below) / settings.max_steps
+        total += -math.log(reward) - settings.step_loss * steps
+    loss = model.loss(batch).total
+    assert loss.item() == pytest.approx(total / len(batch.answers_P), rel=1e-3)
+
+
+@pytest.mark.parametrize("rule", ["argmax", "mixture", "last", "step:2"])
+def test_answer_scores_rank_as_the_weighted_probabilities(
+    family: KnowledgeGraph, rule: str
+) -> None:
+    torch.manual_seed(0)
+    model = KbcModel(family.num_entities, family.num_relations, tiny_settings()).eval()
+    heads = torch.arange(10)
+    with torch.no_grad():
+        record = model(heads, heads % 3)
+        scores = model.answer_scores(record, rule).softmax(dim=1)
+        by_step = torch.softmax(record.outputs_TBK @ model.answers.weight.T, dim=2)
+        expected = (step_weights(record, rule)[:, :, None] * by_step).sum(dim=0)
+    assert torch.allclose(scores, expected, atol=1e-6)
+
+
+def test_unit_entities_are_kept_at_norm_one(family: KnowledgeGraph) -> None:
+    from ekgn.train import Optimizers
+
+    settings = tiny_settings(unit_entities=True, init_scale=0.0, learning_rate=0.1)
+    model = KbcModel(family.num_entities, family.num_relations, settings)
+    batches = Batches(Answers(family.train, 3), family.num_entities, settings)
+    optimizers = Optimizers(model, settings)
+    model.constrain(optimizers.update(model.loss(batches(0, 0)).total, 1.0))
+    for table in (model.answers, model.network.encoder.entities):
+        assert torch.allclose(table.weight.norm(dim=1), torch.ones(30), atol=1e-5)
+
+
+def test_an_update_moves_only_the_rows_it_used(family: KnowledgeGraph) -> None:
+    from ekgn.train import Optimizers
+
+    settings = tiny_settings(batch_size=3, negatives=4)
+    model = KbcModel(family.num_entities, family.num_relations, settings)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    batch = Batches(Answers(family.train, 3), family.num_entities, settings)(0, 0)
+    Optimizers(model, settings).update(model.loss(batch).total, 1.0)
+    used = torch.cat([batch.answers_P, batch.negatives]).unique()
+    changed = (model.answers.weight != before["answers.weight"]).any(dim=1).nonzero().flatten()
+    assert changed.tolist() == used.tolist()
+    moved = model.network.encoder.entities.weight != before["network.encoder.entities.weight"]
+    assert moved.any(dim=1).nonzero().flatten().tolist() == batch.heads_B.unique().tolist()

@@ -1,0 +1,194 @@
+"""The network against slow loops written from the equations, by invariants, and by gradients."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ekgn.config import Settings
+from ekgn.errors import EkgnError
+from ekgn.network.controller import Controller
+from ekgn.network.inference import Inference, step_weights
+from ekgn.network.layers import shared_dropout
+from ekgn.network.memory import EmbeddedKnowledgeGraph
+from ekgn.network.network import Network
+from ekgn.network.objective import objective
+from ekgn.network.termination import Termination, log_stop_weights
+
+
+def make_network(**settings: object) -> Network:
+    torch.manual_seed(1)
+    options = {"num_slots": 5, "max_steps": 4, **settings}
+    return Network(nn.Identity(), nn.Linear(6, 3), 6, Settings.parse(options))
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    return float(((a @ b) / (a.norm() * b.norm())).detach())
+
+
+def test_attention_is_the_equation_written_as_a_loop() -> None:
+    torch.manual_seed(0)
+    memory = EmbeddedKnowledgeGraph(num_slots=4, state_size=6, sharpness=10.0)
+    states = torch.randn(3, 6)
+    attention = memory.attend(states, memory.keys())
+    for b in range(3):
+        scores = [
+            10.0 * cosine(memory.key.weight @ slot, memory.query.weight @ states[b])
+            for slot in memory.slots_MH
+        ]
+        total = sum(math.exp(score) for score in scores)
+        for i in range(4):
+            assert attention[b, i].item() == pytest.approx(math.exp(scores[i]) / total, rel=1e-4)
+
+
+def test_slots_start_with_unit_norm_and_attention_sums_to_one_and_survives_zero_states() -> None:
+    memory = EmbeddedKnowledgeGraph(num_slots=7, state_size=6, sharpness=10.0)
+    assert torch.allclose(memory.slots_MH.norm(dim=1), torch.ones(7))
+    attention = memory.attend(torch.zeros(2, 6), memory.keys())
+    assert torch.allclose(attention, torch.full((2, 7), 1 / 7))
+
+
+def test_folded_controller_is_a_gru_cell_over_the_attention_vector() -> None:
+    torch.manual_seed(0)
+    controller, slots = Controller(6), torch.randn(5, 6)
+    states, attention = torch.randn(3, 6), torch.softmax(torch.randn(3, 5), dim=1)
+    folded = controller(states, attention @ controller.input_gates(slots))
+    direct = controller.cell(attention @ slots, states)
+    assert torch.allclose(folded, direct, atol=1e-6)
+
+
+def test_stop_weights_by_hand() -> None:
+    stop = torch.tensor([[0.25], [0.5], [0.9]])
+    weights = log_stop_weights(torch.logit(stop)).exp().squeeze()
+    assert weights.tolist() == pytest.approx([0.25, 0.75 * 0.5, 0.75 * 0.5])
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 200.0])
+def test_stop_weights_sum_to_one_even_for_extreme_logits(scale: float) -> None:
+    torch.manual_seed(0)
+    weights = log_stop_weights(scale * torch.randn(6, 50)).exp()
+    assert torch.allclose(weights.sum(dim=0), torch.ones(50), atol=1e-5)
+
+
+def test_one_step_stops_at_once() -> None:
+    assert log_stop_weights(torch.randn(1, 3)).tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_forward_reads_like_the_algorithm_box() -> None:
+    network = make_network().eval()
+    first = torch.randn(2, 6)
+    record = network(first)
+    state = first
+    for step in range(4):
+        assert torch.allclose(record.states_TBH[step], state, atol=1e-5)
+        assert torch.allclose(record.outputs_TBK[step], network.decoder(state), atol=1e-5)
+        stop = torch.sigmoid(network.termination.gate(state)).squeeze(1)
+        expected = stop if step < 3 else torch.ones(2)
+        assert torch.allclose(record.stop_probabilities_TB[step], expected, atol=1e-5)
+        if step < 3:
+            attention = network.memory.attend(state, network.memory.keys())
+            assert torch.allclose(record.attention_LBM[step], attention, atol=1e-5)
+            state = network.controller.cell(attention @ network.memory.slots_MH, state)
+
+
+def test_a_single_step_makes_no_lookup() -> None:
+    record = make_network(max_steps=1)(torch.randn(2, 6))
+    assert record.attention_LBM.shape == (0, 2, 5)
+    assert record.outputs_TBK.shape == (1, 2, 3)
+
+
+def test_gradients_of_the_whole_network_agree_with_finite_differences() -> None:
+    network = make_network(num_slots=3, max_steps=3).double()
+
+    def loss(first: Tensor, *_: Tensor) -> Tensor:
+        record = network(first)
+        log_p = torch.log_softmax(record.outputs_TBK, dim=2)[:, :, 0]
+        return objective(record.log_stop_weights_TB, log_p, Settings(step_loss=0.5)).total
+
+    first = torch.randn(2, 6, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(loss, (first, *network.parameters()))
+
+
+def record_with(stop: list[float]) -> Inference:
+    logits = torch.logit(torch.tensor([stop]).T)
+    states = torch.zeros(len(stop), 1, 2)
+    return Inference(states, states, logits, log_stop_weights(logits), states)
+
+
+def test_the_five_answer_rules() -> None:
+    record = record_with([0.3, 0.6, 0.5])
+    assert step_weights(record, "mixture").squeeze().tolist() == pytest.approx([0.3, 0.42, 0.28])
+    assert step_weights(record, "argmax").squeeze().tolist() == [0, 1, 0]
+    assert step_weights(record, "last").squeeze().tolist() == [0, 0, 1]
+    assert step_weights(record, "step:1").squeeze().tolist() == [1, 0, 0]
+
+
+def test_sampling_draws_steps_by_their_stop_weights() -> None:
+    torch.manual_seed(0)
+    one = record_with([0.3, 0.6, 0.5])
+    many = one._replace(log_stop_weights_TB=one.log_stop_weights_TB.expand(3, 20_000))
+    shares = step_weights(many, "sample").mean(dim=1)
+    assert shares.tolist() == pytest.approx([0.3, 0.42, 0.28], abs=0.02)
+
+
+@pytest.mark.parametrize("rule", ["best", "step:0", "step:4", "step:x", "last:2"])
+def test_an_unknown_rule_names_the_known_ones(rule: str) -> None:
+    with pytest.raises(EkgnError, match=r"expected argmax, mixture, last, sample, or step:N"):
+        step_weights(record_with([0.3, 0.6, 0.5]), rule)
+
+
+def test_both_objectives_by_hand() -> None:
+    log_q = torch.tensor([[0.25, 0.5], [0.75, 0.5]]).log()
+    log_p = torch.tensor([[0.5, 0.1], [0.9, 0.3]]).log()
+    rewards = [0.25 * 0.5 + 0.75 * 0.9, 0.5 * 0.1 + 0.5 * 0.3]
+    log_form = objective(log_q, log_p, Settings(objective="log"))
+    printed = objective(log_q, log_p, Settings(objective="expected"))
+    assert log_form.total.item() == pytest.approx(-sum(map(math.log, rewards)) / 2)
+    assert printed.total.item() == pytest.approx(-sum(rewards) / 2)
+    assert log_form.expected_reward.item() == pytest.approx(sum(rewards) / 2)
+
+
+def test_the_log_objective_has_the_gradient_of_the_contrastive_reward() -> None:
+    """Σ_t π_t ∇log π_t (r_t / b - 1), b = Σ_t π_t r_t, is ∇ log J."""
+    logits = torch.randn(3, 1, dtype=torch.double, requires_grad=True)
+    rewards = torch.tensor([[0.2], [0.7], [0.4]], dtype=torch.double)
+    loss = objective(log_stop_weights(logits), rewards.log(), Settings()).total
+    (gradient,) = torch.autograd.grad(loss, logits)
+    policy = log_stop_weights(logits)
+    advantage = (rewards / (policy.exp() * rewards).sum() - 1).detach()
+    contrastive = (policy.exp().detach() * policy * advantage).sum()
+    (expected,) = torch.autograd.grad(-contrastive, logits)
+    assert torch.allclose(gradient, expected)
+
+
+def test_step_loss_and_stop_prior_add_their_terms() -> None:
+    log_q = torch.tensor([[0.25], [0.75]]).log()
+    log_p = torch.tensor([[0.5], [0.9]]).log()
+    plain = objective(log_q, log_p, Settings()).total.item()
+    stepped = objective(log_q, log_p, Settings(step_loss=2.0)).total.item()
+    assert stepped - plain == pytest.approx(-(math.log(0.5) + math.log(0.9)))
+    prior = objective(log_q, log_p, Settings(stop_prior=1.0)).total.item()
+    kl = 0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5)
+    assert prior - plain == pytest.approx(kl)
+
+
+def test_no_nan_for_far_outputs_in_log_space() -> None:
+    log_p = torch.tensor([[-1e4], [-2e4]], requires_grad=True)
+    loss = objective(log_stop_weights(torch.zeros(2, 1)), log_p, Settings()).total
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert loss.isfinite() and log_p.grad is not None and log_p.grad.isfinite().all()
+
+
+def test_dropout_uses_one_mask_for_all_steps() -> None:
+    torch.manual_seed(0)
+    dropped = shared_dropout(torch.ones(3, 4, 50), 0.5, training=True)
+    assert (dropped == dropped[0]).all() and 0 < (dropped == 0).sum() < dropped.numel()
+    assert shared_dropout(dropped, 0.5, training=False) is dropped
+
+
+def test_the_initial_stop_bias_is_the_setting() -> None:
+    gate = Termination(6, initial_bias=-2.0)
+    assert gate(torch.zeros(1, 1, 6)).item() == -2.0

@@ -1,0 +1,232 @@
+"""The trainer: it learns, it stops, it survives Ctrl-C and SIGKILL, and goes on bitwise."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from ekgn import api
+from ekgn.checkpoint import RunFolder, load_tensors
+from ekgn.errors import EkgnError
+from ekgn.kbc.graph import KnowledgeGraph
+from ekgn.kbc.task import KbcTask
+from ekgn.train import Progress, Trainer, choose_device
+
+from .conftest import tiny_settings
+
+
+def train(graph: KnowledgeGraph, path: Path, **settings: object) -> Trainer:
+    trainer = Trainer(KbcTask(graph, tiny_settings(**settings)), RunFolder(path))
+    trainer.fit()
+    return trainer
+
+
+def lines(path: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_it_learns_its_training_facts(family_run: Path) -> None:
+    run = api.load(family_run)
+    assert run.evaluate("train").micro.mrr > 0.9
+    assert run.record["curve"][-1]["loss"] < 0.7 * run.record["curve"][0]["loss"]
+
+
+def test_preset_paper_trains(family: KnowledgeGraph, tmp_path: Path) -> None:
+    from ekgn.kbc.settings import KbcSettings
+
+    settings = KbcSettings.build("paper", overrides={"epochs": 60, "threads": 1})
+    trainer = Trainer(KbcTask(family, settings), RunFolder(tmp_path / "run"))
+    trainer.fit()
+    curve = lines(tmp_path / "run")
+    assert curve[-1]["loss"] < curve[0]["loss"]
+    entities = trainer.model.answers.weight
+    assert torch.allclose(entities.norm(dim=1), torch.ones(len(entities)), atol=1e-4)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
+def test_every_optimizer_and_clipping_lowers_the_loss(
+    family: KnowledgeGraph, tmp_path: Path, optimizer: str
+) -> None:
+    rate = {"sgd": 1.0, "adam": 0.01, "adagrad": 0.1}[optimizer]
+    train(family, tmp_path, optimizer=optimizer, learning_rate=rate, clip_norm=5.0, epochs=20)
+    curve = lines(tmp_path)
+    assert curve[-1]["loss"] < curve[0]["loss"]
+
+
+def test_the_rate_falls_linearly_from_decay_from_on(family: KnowledgeGraph, tmp_path: Path) -> None:
+    trainer = Trainer(KbcTask(family, tiny_settings(decay_from=0.5)), RunFolder(tmp_path))
+    factors = []
+    for share in (0.0, 0.5, 0.75, 1.0):
+        trainer.progress = Progress(step=round(share * trainer.total_steps))
+        factors.append(trainer._rate_factor())
+    assert factors == pytest.approx([1.0, 1.0, 0.5, 0.0])
+
+
+def test_clipping_bounds_the_norm_of_all_gradients(family: KnowledgeGraph, tmp_path: Path) -> None:
+    task = KbcTask(family, tiny_settings(clip_norm=0.01))
+    trainer = Trainer(task, RunFolder(tmp_path))
+    trainer.optimizers.update(trainer.model.loss(task.batches(0, 0)).total, 1.0)
+    square = 0.0
+    for parameter in trainer.model.parameters():
+        if parameter.grad is not None:
+            grad = parameter.grad
+            square += float((grad.values() if grad.is_sparse else grad).square().sum())
+    assert square**0.5 == pytest.approx(0.01, rel=1e-3)
+
+
+def test_early_stopping_keeps_the_best_weights(family: KnowledgeGraph, tmp_path: Path) -> None:
+    trainer = train(family, tmp_path, epochs=400, valid_every=5, patience=3)
+    curve = lines(tmp_path)
+    assert trainer.progress.step < trainer.total_steps
+    best = max(curve, key=lambda line: line["hits_at_10"])
+    _, saved = load_tensors(tmp_path / "model.safetensors")
+    assert saved["step"] == best["step"] == trainer.progress.best_step
+    again = api.Run(tmp_path).evaluate("valid").micro
+    assert again.hits_at_10 == pytest.approx(best["hits_at_10"])
+
+
+def test_a_budget_ends_the_training(family: KnowledgeGraph, tmp_path: Path) -> None:
+    trainer = train(family, tmp_path, epochs=100_000, budget_minutes=0.02)
+    assert 0 < trainer.progress.step < trainer.total_steps
+    assert (tmp_path / "record.json").exists()
+
+
+def test_the_record_says_what_was_run(family_run: Path) -> None:
+    record = json.loads((family_run / "record.json").read_text())
+    assert record["data"]["name"] == "family" and record["data"]["train"] == 82
+    assert record["settings"]["max_steps"] == 3 and record["settings"]["seed"] == 0
+    assert record["environment"]["libraries"]["torch"] == torch.__version__
+    assert record["wall_seconds"] > 0 and len(record["curve"]) == 6
+    names = {path.name for path in family_run.iterdir()}
+    assert names >= {
+        "config.json",
+        "graph.safetensors",
+        "vocabulary.json",
+        "model.safetensors",
+        "training_state.safetensors",
+        "metrics.jsonl",
+        "record.json",
+    }
+    assert not any(name.endswith(".tmp") for name in names)
+
+
+def same_run(one: Path, other: Path) -> None:
+    for name in ("model.safetensors", "training_state.safetensors"):
+        first, second = load_tensors(one / name)[0], load_tensors(other / name)[0]
+        assert first.keys() == second.keys()
+        assert all(torch.equal(first[key], second[key]) for key in first)
+    drop = ("seconds",)
+    strip = [
+        [{k: v for k, v in line.items() if k not in drop} for line in lines(path)]
+        for path in (one, other)
+    ]
+    assert strip[0] == strip[1]
+
+
+def test_ctrl_c_leaves_a_usable_run_that_goes_on_bitwise(
+    family: KnowledgeGraph, tmp_path: Path
+) -> None:
+    options = {"input_dropout": 0.2, "output_dropout": 0.2, "valid_every": 8}
+    train(family, tmp_path / "whole", **options)
+
+    def interrupt(progress: Progress, total: int) -> None:
+        if progress.step == 33:
+            raise KeyboardInterrupt
+
+    task = KbcTask(family, tiny_settings(**options))
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(task, RunFolder(tmp_path / "cut"), interrupt).fit()
+    assert api.Run(tmp_path / "cut").predict(head="person_3", relation="next")
+    api.resume(tmp_path / "cut")
+    same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from ekgn import api
+from ekgn.checkpoint import RunFolder
+from ekgn.kbc.graph import KnowledgeGraph
+from ekgn.kbc.task import KbcTask
+from ekgn.train import Trainer
+from tests.conftest import tiny_settings
+if sys.argv[1] == "resume":
+    api.resume(sys.argv[2])
+else:
+    settings = tiny_settings(epochs=60, valid_every=10, checkpoint_minutes=0.002,
+                             input_dropout=0.3)
+    task = KbcTask(KnowledgeGraph.load(Path(sys.argv[3])), settings)
+    Trainer(task, RunFolder(Path(sys.argv[2]))).fit()
+"""
+
+
+def start(*arguments: str) -> subprocess.Popen[bytes]:
+    root = Path(__file__).resolve().parent.parent
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    return subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments], env=environment)
+
+
+def test_sigkill_at_any_moment_loses_nothing_but_time(
+    family: KnowledgeGraph, tmp_path: Path
+) -> None:
+    """A real process is killed twice at awkward moments, and ends with the same weights."""
+    family.save(tmp_path / "graph")
+    whole = start("train", str(tmp_path / "whole"), str(tmp_path / "graph"))
+    assert whole.wait(timeout=240) == 0
+    killed = start("train", str(tmp_path / "cut"), str(tmp_path / "graph"))
+    state = tmp_path / "cut" / "training_state.safetensors"
+    kills = 0
+    for pause in (0.05, 0.31):
+        deadline = time.monotonic() + 120
+        while not state.exists() and killed.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(pause)
+        if killed.poll() is None:
+            killed.send_signal(signal.SIGKILL)
+            kills += 1
+        killed.wait()
+        killed = start("resume", str(tmp_path / "cut"))
+    assert killed.wait(timeout=240) == 0
+    assert kills, "the training ended before it could be killed: make it longer"
+    same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_folder_with_a_run_is_not_overwritten(family: KnowledgeGraph, family_run: Path) -> None:
+    with pytest.raises(EkgnError, match=r"already holds a run. Go on with it \(--resume\)"):
+        api.train(family, tiny_settings(), out=family_run)
+
+
+def test_resuming_what_was_never_begun_is_said(tmp_path: Path) -> None:
+    with pytest.raises(EkgnError, match=r"No run in .* expected a folder made by `ekgn train`"):
+        api.resume(tmp_path / "nothing")
+
+
+def test_a_damaged_checkpoint_is_said(family: KnowledgeGraph, tmp_path: Path) -> None:
+    train(family, tmp_path, epochs=2, valid_every=2)
+    (tmp_path / "training_state.safetensors").write_bytes(b"not a checkpoint")
+    with pytest.raises(EkgnError, match=r"training_state.safetensors is damaged"):
+        api.resume(tmp_path)
+
+
+def test_divergence_is_one_clear_error(family: KnowledgeGraph, tmp_path: Path) -> None:
+    with pytest.raises(EkgnError, match=r"the training diverged. Try a lower --learning-rate"):
+        train(family, tmp_path, optimizer="sgd", learning_rate=1e38, score="dot")
+
+
+def test_an_unusable_device_is_said() -> None:
+    with pytest.raises(EkgnError, match="Device 'cuda:99' cannot be used here"):
+        choose_device("cuda:99")
+
+
+def test_tensorboard_logs_are_written(family: KnowledgeGraph, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    train(family, tmp_path, epochs=2, valid_every=1, tensorboard=True)
+    assert list((tmp_path / "tensorboard").glob("events.*"))
