@@ -12,7 +12,6 @@ record.json                 what was run, on what, for how long, and the results
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ekgn.errors import EkgnError
+from ekgn.files import read_json, replace_file, write_json
+
+__all__ = ["RunFolder", "read_json", "replace_file", "write_json"]
 
 
 class RunFolder:
@@ -52,37 +54,6 @@ class RunFolder:
     def has_weights(self) -> bool:
         """Whether some weights were saved already."""
         return self.model.is_file()
-
-
-def replace_file(path: Path, write: Any) -> None:
-    """Call write(temporary path), flush it to disk, then rename it over `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(aside)
-        with aside.open("rb") as handle:
-            os.fsync(handle.fileno())
-        aside.replace(path)
-    except OSError as error:
-        raise EkgnError(f"Could not write {path}: {error.strerror or error}.") from error
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Readable JSON, replaced as a whole."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    replace_file(path, lambda aside: aside.write_text(text, encoding="utf-8"))
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file of ours."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise EkgnError(f"{path} is missing: the run is not complete.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise EkgnError(f"{path} is damaged ({error}). Restore it or train again.") from None
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], extra: Any = None) -> None:

@@ -24,7 +24,7 @@ def knob(default: Any, meaning: str, symbol: str = "", **limits: Any) -> Any:
 class Settings(BaseModel):
     """What every task shares: the network and the trainer."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {}}
     DEFAULT_PRESET: ClassVar[str] = "paper"
 

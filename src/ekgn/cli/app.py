@@ -14,7 +14,8 @@ from ekgn.errors import EkgnError
 from ekgn.kbc.settings import KbcSettings
 
 if TYPE_CHECKING:
-    from ekgn.api import Prediction
+    from ekgn.api import Prediction, Run
+    from ekgn.kbc.graph import KnowledgeGraph
     from ekgn.kbc.ranking import Evaluation, Metrics
 
 app = typer.Typer(
@@ -79,29 +80,16 @@ def train(
     from ekgn.kbc.graph import load_graph
 
     if resume:
-        path = api.find_run(resume)
+        path, graph = api.find_run(resume), None
     else:
-        graph = load_graph(
-            data or "",
-            data_dir=Path(data_dir) if data_dir else None,
-            names=names or (),
-            seed=settings.seed,
-        )
+        folder = Path(data_dir) if data_dir else None
+        graph = load_graph(data or "", data_dir=folder, names=names or (), seed=settings.seed)
         path = out or api.new_run_path(f"{graph.name}-{preset or KbcSettings.DEFAULT_PRESET}")
         display.messages.print(
             f"Training on {graph.name}: {len(graph.train):,} triples, {graph.num_entities:,} "
             f"entities, {graph.num_relations:,} relations. Run folder: {path}"
         )
-    try:
-        with display.training_progress("queries", settings.batch_size) as listener:
-            run = (
-                api.resume(path, listener)
-                if resume
-                else api.train(graph, settings, out=path, listener=listener)
-            )
-    except KeyboardInterrupt:
-        display.messages.print(f"Interrupted. Go on with: ekgn train --resume {path}")
-        raise
+    run = _train_with_progress(path, graph, settings)
     best = run.record["best"]
     if json:
         display.print_json({"run": str(path), **run.record})
@@ -111,6 +99,21 @@ def train(
         f"of {run.record['steps']:,}, {run.record['wall_seconds']:.0f} s. "
         f"Next: ekgn evaluate {path}"
     )
+
+
+def _train_with_progress(path: Path, graph: KnowledgeGraph | None, settings: KbcSettings) -> Run:
+    """Train on the graph, or go on with the run in `path` if there is none."""
+    from ekgn import api
+    from ekgn.cli import display
+
+    try:
+        with display.training_progress("queries", settings.batch_size) as listener:
+            if graph is None:
+                return api.resume(path, listener)
+            return api.train(graph, settings, out=path, listener=listener)
+    except KeyboardInterrupt:
+        display.messages.print(f"Interrupted. Go on with: ekgn train --resume {path}")
+        raise
 
 
 @app.command()
@@ -231,53 +234,13 @@ def _prediction_row(prediction: Prediction) -> list[str]:
     ]
 
 
-@app.command()
-def datasets(data_dir: DataDir = None, json: Json = False) -> None:
-    """The benchmarks that can be named, and where they were found."""
-    from ekgn.cli import display
-    from ekgn.kbc.datasets import dataset_table
+def _mount() -> None:
+    """The commands that live in files of their own."""
+    from ekgn.cli import about, inside, paths, serve
 
-    rows = dataset_table(Path(data_dir) if data_dir else None)
-    if json:
-        display.print_json([{**asdict(row), "found": str(row.found or "")} for row in rows])
-        return
-    display.table(
-        "Benchmarks",
-        ["name", "triples", "entities", "relations", "here", "what it is"],
-        [
-            [
-                row.name,
-                f"{row.triples:,}",
-                f"{row.entities:,}",
-                f"{row.relations:,}",
-                "yes" if row.found else "no",
-                row.description,
-            ]
-            for row in rows
-        ],
-    )
+    for part in (about, inside, serve):
+        part.register(app)
+    app.add_typer(paths.app, name="paths")
 
 
-@app.command()
-def settings(
-    preset: Annotated[str | None, typer.Option(help="Show the values of this preset.")] = None,
-    config: Annotated[Path | None, typer.Option(help="Apply this TOML file first.")] = None,
-    json: Json = False,
-) -> None:
-    """Every setting with its meaning, the paper's value and the preset's."""
-    from ekgn.cli import display
-
-    chosen = KbcSettings.build(preset, config)
-    if json:
-        display.print_json(chosen.model_dump(mode="json"))
-        return
-    rows = []
-    for name, field in KbcSettings.model_fields.items():
-        extra = field.json_schema_extra
-        symbol = str(extra.get("symbol", "")) if isinstance(extra, dict) else ""
-        value = str(getattr(chosen, name))
-        changed = "" if getattr(chosen, name) == field.default else str(field.default)
-        meaning = str(field.description) + (f" ({symbol})" if symbol else "")
-        rows.append([name, value, changed, meaning])
-    title = f"Settings of preset {preset or KbcSettings.DEFAULT_PRESET}"
-    display.table(title, ["setting", "value", "paper", "meaning"], rows)
+_mount()

@@ -64,7 +64,7 @@ class NearPair:
 class StepAnswer:
     """One answer of one step."""
 
-    rank: int
+    rank: int  # among all entities, known answers included
     id: str
     label: str
     probability: float
@@ -119,7 +119,9 @@ class Explainer:
 
     def prepare(self) -> None:
         """Do now what the first question would otherwise wait for."""
-        _ = self.memory, self._kept_states
+        _ = self._kept_states
+        if self.model.settings.max_steps > 1:
+            _ = self.memory.themes
 
     @torch.no_grad()
     def explain(
@@ -197,7 +199,7 @@ class Explainer:
         if step < len(record.attention_LBM):
             attention = record.attention_LBM[step, 0].tolist()
         order = sorted(range(len(attention)), key=lambda slot: -attention[slot])
-        themes = self.memory.themes
+        themes = self.memory.themes if attention else []
         return Step(
             number=step + 1,
             stop_probability=float(record.stop_probabilities_TB[step, 0]),
@@ -346,19 +348,21 @@ class _View:
         self._others = torch.from_numpy(others[others != (-1 if target is None else target)])
 
     def answers(self, probabilities_N: Tensor) -> list[StepAnswer]:
-        """The most probable answers."""
-        values, indices = probabilities_N.topk(min(self.top, len(probabilities_N)))
+        """The most probable answers; the target follows them with its place if it is not there."""
+        order = probabilities_N.topk(min(self.top, len(probabilities_N))).indices.tolist()
+        places = list(enumerate(order, 1))
+        if self._target is not None and self._target not in order:
+            above = int((probabilities_N > probabilities_N[self._target]).sum())
+            places.append((above + 1, self._target))
         return [
             StepAnswer(
-                rank=place + 1,
+                rank=place,
                 id=self._names.ids[index],
                 label=self._names.labels[index],
-                probability=value,
+                probability=float(probabilities_N[index]),
                 known=self._split_of.get(index),
             )
-            for place, (index, value) in enumerate(
-                zip(indices.tolist(), values.tolist(), strict=True)
-            )
+            for place, index in places
         ]
 
     def target_rank(self, scores_N: Tensor) -> float | None:

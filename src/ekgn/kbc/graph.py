@@ -7,7 +7,6 @@ cache keyed by the content of the files.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import difflib
 import hashlib
@@ -29,6 +28,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from ekgn.errors import EkgnError, did_you_mean
+from ekgn.files import replace_file
 from ekgn.kbc import datasets
 from ekgn.kbc.datasets import SPLITS, DataFiles
 from ekgn.kbc.triples import COLUMNS, Names, gather_names, read_triples
@@ -200,8 +200,11 @@ class KnowledgeGraph:
         vocabulary = json.dumps(words, ensure_ascii=False).encode()
         arrays = {name: self.split(name).astype(np.int32) for name in SPLITS}
         note = {"sha256": _digest(vocabulary, arrays)}
-        _replace(folder / "vocabulary.json", vocabulary)
-        _replace(folder / "graph.safetensors", safetensors.numpy.save(arrays, note))
+        replace_file(folder / "vocabulary.json", lambda aside: aside.write_bytes(vocabulary))
+        replace_file(
+            folder / "graph.safetensors",
+            lambda aside: safetensors.numpy.save_file(arrays, aside, note),
+        )
 
     @classmethod
     def load(cls, folder: Path) -> KnowledgeGraph:
@@ -238,23 +241,6 @@ def _digest(vocabulary: bytes, arrays: dict[str, NDArray[Any]]) -> str:
     for name in SPLITS:
         digest.update(np.ascontiguousarray(arrays[name]).data)
     return digest.hexdigest()
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file aside, then rename it into place."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with aside.open("wb") as handle:
-            handle.write(data)
-            handle.flush()
-            os.fsync(handle.fileno())
-        aside.replace(path)
-    except OSError as error:
-        raise EkgnError(f"Could not write {path}: {error.strerror or error}.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            aside.unlink()
 
 
 def load_graph(

@@ -139,24 +139,20 @@ def _run(block: _Block, points: Tensor, others: Tensor, weights: Tensor, out: Te
     return out
 
 
-def _distance_block(
-    points: Any, others: Any, weights: Any, out: Any, g: int, start: int, stop: int
-) -> None:
-    """out[s, g, n] = sum over d of |points[s, g, d] - others[g, n, d]|, for s in the block."""
+def _distance_block(points: Any, others: Any, _: Any, out: Any, g: int, start: int) -> None:
+    """out[s, g, n] = sum over d of |points[s, g, d] - others[g, n, d]|, for s in one block."""
     for n in range(others.shape[1]):
-        for s in range(start, stop):
+        for s in range(start, min(start + _BLOCK, points.shape[0])):
             total = np.float32(0)
             for d in range(points.shape[2]):
                 total += abs(points[s, g, d] - others[g, n, d])
             out[s, g, n] = total
 
 
-def _gradient_block(
-    points: Any, others: Any, weights: Any, out: Any, g: int, start: int, stop: int
-) -> None:
-    """out[s, g, d] += sum over n of weights[s, g, n] sign(points - others), for s in the block."""
+def _gradient_block(points: Any, others: Any, weights: Any, out: Any, g: int, start: int) -> None:
+    """out[s, g, d] += sum over n of weights[s, g, n] sign(points - others), for s in one block."""
     zero = np.float32(0)
-    for s in range(start, stop):
+    for s in range(start, min(start + _BLOCK, points.shape[0])):
         for n in range(others.shape[1]):
             weight = weights[s, g, n]
             for d in range(points.shape[2]):
@@ -182,35 +178,31 @@ def _numba() -> Any:
 @cache
 def _kernel(block: _Block) -> Any:
     """The compiled block, kept on disk for the next process where there is a place to keep it."""
-    try:
-        return _compile(block, on_disk=True)
-    except (RuntimeError, OSError) as error:
-        _log.info("The compiled L1 kernel is not kept for the next start: %s", error)
-        return _compile(block, on_disk=False)
+    with _one_at_a_time:
+        try:
+            return _compile(block, on_disk=True)
+        except (RuntimeError, OSError) as error:
+            _log.info("The compiled L1 kernel is not kept for the next start: %s", error)
+            return _compile(block, on_disk=False)
 
 
 def _compile(block: _Block, on_disk: bool) -> Any:
-    """A kernel that runs the block over all blocks of points, `alone` or on numba's threads."""
+    """A kernel that runs the block over all points, `alone` or on numba's threads."""
     numba = _numba()
     prange = numba.prange
     # Not njit: a compiled function in the closure has a new disk cache key in every process.
     numba.extending.register_jitable(fastmath=_FASTMATH)(block)
-    cube = "float32[:,:,::1]"
-    signature = f"void({cube}, {cube}, {cube}, {cube}, boolean)"
 
-    @numba.njit(signature, parallel=True, nogil=True, fastmath=_FASTMATH, cache=on_disk)
     def kernel(points: Any, others: Any, weights: Any, out: Any, alone: bool) -> None:
         rows, groups = points.shape[:2]
         tasks = groups * ((rows + _BLOCK - 1) // _BLOCK)
         if alone:
             for task in range(tasks):
-                start = task // groups * _BLOCK
-                stop = min(start + _BLOCK, rows)
-                block(points, others, weights, out, task % groups, start, stop)
+                block(points, others, weights, out, task % groups, task // groups * _BLOCK)
         else:
             for task in prange(tasks):
-                start = task // groups * _BLOCK
-                stop = min(start + _BLOCK, rows)
-                block(points, others, weights, out, task % groups, start, stop)
+                block(points, others, weights, out, task % groups, task // groups * _BLOCK)
 
-    return kernel
+    signature = "void({0}, {0}, {0}, {0}, boolean)".format("float32[:,:,::1]")
+    options = {"parallel": True, "nogil": True, "fastmath": _FASTMATH, "cache": on_disk}
+    return numba.njit(signature, **options)(kernel)
