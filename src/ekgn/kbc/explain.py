@@ -212,15 +212,15 @@ class Explainer:
         )
 
     @cached_property
-    def _kept_states(self) -> list[Tensor]:
-        """The first state of every observed pair, in chunks; none when there are too many."""
+    def _kept_states(self) -> list[tuple[Tensor, Tensor]]:
+        """The first states of all observed pairs, in chunks; none when there are too many."""
         states_size = 2 * self.model.settings.embedding_dim
         if 4 * states_size * len(self.known["train"]) > KEPT_BYTES:
             return []
         return list(self._encoded())
 
-    def _encoded(self) -> Iterator[Tensor]:
-        """The first states of the observed pairs, (chunk, H) each."""
+    def _encoded(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The first states of the observed pairs, (chunk, H) each, and their squared norms."""
         pairs = self.known["train"]
         for start in range(0, len(pairs), PAIR_CHUNK):
             chunk = slice(start, start + PAIR_CHUNK)
@@ -229,7 +229,7 @@ class Explainer:
                     torch.from_numpy(pairs.heads[chunk]).to(self._device),
                     torch.from_numpy(pairs.relations[chunk]).to(self._device),
                 )
-            yield states_QH
+            yield states_QH, (states_QH * states_QH).sum(dim=1)
 
     def nearest_pairs(self, states_TH: Tensor, count: int) -> tuple[Ints, Tensor]:
         """The observed pairs nearest to each state: rows of the train answers, L2 distances.
@@ -242,8 +242,8 @@ class Explainer:
         rows: list[Tensor] = []
         states: list[Tensor] = []
         start = 0
-        for first_QH in self._kept_states or self._encoded():
-            found_TQ = (first_QH * first_QH).sum(dim=1) - 2 * (states_TH @ first_QH.T)
+        for first_QH, square_Q in self._kept_states or self._encoded():
+            found_TQ = torch.addmm(square_Q, states_TH, first_QH.T, alpha=-2)
             best = found_TQ.topk(min(spare, len(first_QH)), dim=1, largest=False)
             squares.append(best.values)
             rows.append(best.indices + start)

@@ -27,7 +27,7 @@ QUERY_CHUNK = 2_048
 TOP_RELATIONS = 8  # as many as the paper's Table 3 shows
 _FILLER = frozenset(
     {"an", "and", "as", "at", "by", "for", "from", "has", "have", "in", "is", "it"}
-    | {"of", "on", "or", "that", "the", "to", "was", "with"}
+    | {"of", "on", "or", "that", "the", "this", "to", "was", "with"}
 )
 
 
@@ -248,18 +248,21 @@ def relation_words(name: str) -> frozenset[str]:
 
 
 def _theme(words: Sequence[frozenset[str]], attention_R: Floats) -> str:
-    """The words that a slot's strongest relations share and that few other relations have."""
+    """The words that a slot's strongest relations share and that few other relations have.
+
+    A word counts if relations with a third of the attention of the strongest ones have it.
+    """
     order = np.argsort(-attention_R, kind="stable")[:TOP_RELATIONS]
     strong = order[attention_R[order] >= attention_R[order[0]] / 3]
     everywhere = Counter(word for some in words for word in some)
     weight: dict[str, float] = defaultdict(float)
-    carriers: dict[str, set[frozenset[str]]] = defaultdict(set)
     for row in strong:
         for word in words[row]:
-            weight[word] += attention_R[row]
-            carriers[word].add(words[row])
-    shared = [word for word in weight if len(carriers[word]) > 1] or list(weight)
-    rarity = {word: np.log((1 + len(words)) / everywhere[word]) for word in shared}
-    scores = {word: weight[word] * rarity[word] for word in shared}
+            weight[word] += attention_R[row] / attention_R[strong].sum()
+    scores = {
+        word: share * np.log((1 + len(words)) / everywhere[word])
+        for word, share in weight.items()
+        if share >= 1 / 3
+    }
     best = sorted(scores, key=lambda word: (-scores[word], word))[:3]
     return ", ".join(word for word in best if scores[word] >= scores[best[0]] / 2) or "mixed"

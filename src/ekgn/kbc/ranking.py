@@ -21,10 +21,11 @@ from ekgn.kbc.answers import Answers, Ints, with_inverses
 from ekgn.kbc.graph import KnowledgeGraph
 
 Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
 Scorer = Callable[[Ints, Ints], Tensor]
 """(heads, relations) -> scores of all entities, (B, N), higher is better."""
 
-MEMORY_BUDGET = 256 * 2**20  # bytes of scores held at once
+MEMORY_BUDGET = 64 * 2**20  # bytes of scores and their copies held at once; small fits the cache
 
 
 @dataclass(frozen=True)
@@ -130,15 +131,21 @@ def filtered_counts(
         torch.nan
     )
     scores_BN[rows_P, targets_P] = torch.nan
-    counts: tuple[list[Tensor], list[Tensor]] = ([], [])
-    step = max(1, len(scores_BN))
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
-        compared = scores_BN.index_select(0, rows_P[part])
-        limit = target_scores_P[part, None]
-        counts[0].append((compared > limit).sum(dim=1))
-        counts[1].append((compared == limit).sum(dim=1))
-    return torch.cat(counts[0]).cpu().numpy(), torch.cat(counts[1]).cpu().numpy()
+    if device.type == "cpu":
+        return _count_by_row(scores_BN.numpy(), rows, target_scores_P.numpy())
+    compared, limits = scores_BN[rows_P], target_scores_P[:, None]
+    above, equal = (compared > limits).sum(dim=1), (compared == limits).sum(dim=1)
+    return above.cpu().numpy(), equal.cpu().numpy()
+
+
+def _count_by_row(scores: Floats32, rows: Ints, limits: Floats32) -> tuple[Ints, Ints]:
+    """Row by row: a mask counted in cache is much faster than the sum of a matrix of masks."""
+    counts = np.empty((2, len(rows)), np.int64)
+    for pair, (row, limit) in enumerate(zip(rows, limits, strict=True)):
+        values = scores[row]
+        counts[0, pair] = np.count_nonzero(values > limit)
+        counts[1, pair] = np.count_nonzero(values == limit)
+    return counts[0], counts[1]
 
 
 @dataclass(frozen=True)
