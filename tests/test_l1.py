@@ -105,7 +105,12 @@ def test_leading_dimensions_are_kept() -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 4), (3, 0, 4), (0, 0, 4), (3, 5, 0)])
-def test_empty_sides_give_empty_or_zero_distances(shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("fallback", [False, True])
+def test_empty_sides_give_empty_or_zero_distances(
+    shape: tuple[int, int, int], fallback: bool, request: pytest.FixtureRequest
+) -> None:
+    if fallback:
+        request.getfixturevalue("without_numba")
     batch, candidates, width = shape
     sides = leaves(torch.ones(batch, width), torch.ones(candidates, width))
     distances = l1_distances(*sides)
@@ -198,6 +203,7 @@ def test_pairs_of_steps_with_the_negatives_of_each_example() -> None:
         ((5, 1, 6), (1, 6), True),  # one pair: a single row reads as a single candidate
         ((1, 6), (4, 6), True),
         ((3, 1, 6), (0, 6), True),
+        ((5, 0, 6), (0, 6), True),
         ((3, 6), (6,), True),
         ((6,), (6,), True),
         ((6,), (4, 6), False),
@@ -231,7 +237,7 @@ def graph_names(tensor: Tensor) -> str:
     return " ".join([last.name(), *(node.name() for node, _ in last.next_functions if node)])
 
 
-def test_pairs_need_no_shape_to_fall_back_on() -> None:
+def test_pairs_that_do_not_broadcast_are_refused_by_torch() -> None:
     with pytest.raises(RuntimeError, match="must match"):
         l1_pairs(random(5, 3, 6), random(4, 6))
 

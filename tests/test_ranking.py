@@ -23,9 +23,9 @@ from .conftest import vocabulary
 def make_graph(
     train: list[list[int]], valid: list[list[int]], test: list[list[int]], n: int = 6, r: int = 2
 ) -> KnowledgeGraph:
-    arrays = [np.array(part, np.int64).reshape(-1, 3) for part in (train, valid, test)]
+    first, second, third = (np.array(p, np.int64).reshape(-1, 3) for p in (train, valid, test))
     names = vocabulary(*(f"e{i}" for i in range(n))), vocabulary(*(f"r{i}" for i in range(r)))
-    return KnowledgeGraph("made", *names, *arrays, source={})
+    return KnowledgeGraph("made", *names, first, second, third, source={})
 
 
 def slow_bounds(table: np.ndarray, graph: KnowledgeGraph, split: str) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -23,7 +24,8 @@ def replace_file(path: Path, write: Callable[[Path], Any]) -> None:
     except OSError as error:
         raise EkgnError(f"Could not write {path}: {error.strerror or error}.") from error
     finally:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            aside.unlink()
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -423,11 +423,13 @@ def _what_stopping_changes(explanation: Explanation) -> list[str]:
             f"{_percents([step.answers[0].probability for step in earlier])} "
             f"instead of {final.probability:.1%}."
         )
-    said += [
-        f"Stopped at step {step.number} it would say {step.answers[0].label} "
-        f"({step.answers[0].probability:.1%}) instead of {final.label}."
-        for step in changed
-    ]
+    for label in dict.fromkeys(step.answers[0].label for step in changed):
+        same = [step for step in changed if step.answers[0].label == label]
+        said.append(
+            f"Stopped at step {_listing([str(step.number) for step in same], len(same), 'or')} it "
+            f"would say {label} ({_percents([step.answers[0].probability for step in same])}) "
+            f"instead of {final.label}."
+        )
     beyond = [step for step in explanation.steps[last:] if step.answers[0].id != final.id]
     if beyond:
         said.append(
@@ -447,8 +449,8 @@ def _percents(shares: list[float]) -> str:
     return ", ".join(f"{share:.1%}" for share in shares)
 
 
-def _listing(names: list[str], total: int) -> str:
+def _listing(names: list[str], total: int, last: str = "and") -> str:
     """A, B and C; with how many more there are beyond those given."""
     if total > len(names):
         return f"{', '.join(names)} and {total - len(names):,} more"
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"

@@ -250,19 +250,19 @@ def relation_words(name: str) -> frozenset[str]:
 def _theme(words: Sequence[frozenset[str]], attention_R: Floats) -> str:
     """The words that a slot's strongest relations share and that few other relations have.
 
-    A word counts if relations with a third of the attention of the strongest ones have it.
+    A word counts if relations with 30% of the attention of the strongest ones have it.
     """
     order = np.argsort(-attention_R, kind="stable")[:TOP_RELATIONS]
     strong = order[attention_R[order] >= attention_R[order[0]] / 3]
     everywhere = Counter(word for some in words for word in some)
     weight: dict[str, float] = defaultdict(float)
+    carriers: dict[str, set[frozenset[str]]] = defaultdict(set)
     for row in strong:
         for word in words[row]:
             weight[word] += attention_R[row] / attention_R[strong].sum()
-    scores = {
-        word: share * np.log((1 + len(words)) / everywhere[word])
-        for word, share in weight.items()
-        if share >= 1 / 3
-    }
+            carriers[word].add(words[row])
+    common = [word for word in weight if weight[word] >= 0.3]
+    shared = [word for word in common if len(carriers[word]) > 1] or common
+    scores = {word: weight[word] * np.log((1 + len(words)) / everywhere[word]) for word in shared}
     best = sorted(scores, key=lambda word: (-scores[word], word))[:3]
     return ", ".join(word for word in best if scores[word] >= scores[best[0]] / 2) or "mixed"

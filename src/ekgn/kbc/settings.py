@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Literal
 
 from ekgn.config import Settings, knob
 
-
 # What a user gets by default: the departures that pay, each explained in docs/model.md.
 BASE: dict[str, Any] = {
+    "max_steps": 3,
     "first_norm": "batch",
     "input_dropout": 0.3,
     "output_dropout": 0.3,
@@ -20,6 +20,7 @@ BASE: dict[str, Any] = {
     "batch_size": 256,
     "epochs": 40,
     "score": "dot",
+    "output_tanh": False,
     "entity_bias": True,
     "unit_entities": False,
     "negatives": 1000,

@@ -46,12 +46,11 @@ def l1_distances(outputs: Tensor, table: Tensor) -> Tensor:
             f"The table has shape {tuple(table.shape)}, expected (rows, width); "
             "use l1_pairs for rows that differ from example to example."
         )
-    if _fusable(outputs, table):
-        distances = _fused(
-            outputs.reshape(math.prod(outputs.shape[:-1]), 1, outputs.shape[-1]), table.unsqueeze(0)
-        )
+    flat = outputs.reshape(math.prod(outputs.shape[:-1]), outputs.shape[-1])
+    if _fusable(flat, table):
+        distances = _fused(flat.unsqueeze(1), table.unsqueeze(0))
     else:
-        distances = torch.cdist(outputs.reshape(-1, outputs.shape[-1]), table, p=1.0)
+        distances = torch.cdist(flat, table, p=1.0)
     return distances.reshape(*outputs.shape[:-1], table.shape[0])
 
 

@@ -1,0 +1,144 @@
+"""Train every system of shortest path synthesis for each graph seed, and write the page of results.
+
+    python scripts/paths_results.py train --work runs/paths-results [--seeds 0 1 2]
+    python scripts/paths_results.py page
+
+`train` skips runs whose record is in results/paths already; `page` reads nothing but records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ekgn.checkpoint import replace_file, write_json
+from ekgn.paths import run as paths_run
+from ekgn.paths.baselines import baseline_record, dynamic_programming
+from ekgn.paths.evaluate import evaluate
+from ekgn.paths.graphs import PathsData, make
+from ekgn.paths.results import (
+    DECODINGS,
+    GREEDY,
+    decoding_table,
+    departures_table,
+    hops_table,
+    read_records,
+    steps_table,
+    system_rows,
+    systems_table,
+)
+from ekgn.paths.settings import PathsSettings
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = ROOT / "results" / "paths"
+PAGE = ROOT / "docs" / "paths.md"
+# What each system changes of the preset `base`. Every one gets the same number of updates.
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "ekgn": {},
+    "seq2seq": {"system": "seq2seq", "decoder_sees_end": False},
+    "ekgn-one-step": {"max_steps": 1},
+}
+# Trained for the first seed only.
+EXTRA: dict[str, dict[str, Any]] = {
+    "ekgn-whole-paths": {"subpaths": False},
+    "seq2seq-whole-paths": {"system": "seq2seq", "decoder_sees_end": False, "subpaths": False},
+    "seq2seq-sees-end": {"system": "seq2seq"},
+}
+WHOLE_PATHS_EPOCHS = 3.5  # the sub-paths are about 3.5 times as many as the paths
+
+log = logging.getLogger("paths_results")
+
+
+def train_all(work: Path, seeds: list[int], threads: int, only: list[str] | None) -> None:
+    """Make the graphs, train what is missing, evaluate it, keep the records."""
+    jobs = [(name, seed) for seed in seeds for name in SYSTEMS]
+    for name, seed in [*jobs, *((name, seeds[0]) for name in EXTRA)]:
+        target = RECORDS / f"{name}-seed{seed}.json"
+        if not target.exists() and (only is None or name in only):
+            train_one(name, seed, work, threads, target)
+    for seed in seeds:
+        data = graph_of(seed, work)
+        result = evaluate(dynamic_programming(data), data.graph, data.test, "test")
+        write_json(RECORDS / f"dynamic-programming-seed{seed}.json", baseline_record(data, result))
+
+
+def graph_of(seed: int, work: Path) -> PathsData:
+    """The paper's graph for a seed, made once."""
+    folder = work / f"graph{seed}"
+    if not folder.exists():
+        make(seed=seed).save(folder)
+    return PathsData.load(folder)
+
+
+def train_one(name: str, seed: int, work: Path, threads: int, target: Path) -> None:
+    """One training, evaluated in every way the page shows."""
+    changes = {**SYSTEMS, **EXTRA}[name]
+    epochs = PathsSettings.build().epochs
+    if not changes.get("subpaths", True):
+        epochs = round(epochs * WHOLE_PATHS_EPOCHS)
+    settings = PathsSettings.build(
+        overrides={**changes, "epochs": epochs, "seed": seed, "threads": threads}
+    )
+    folder = work / f"{name}-seed{seed}"
+    log.info("training %s, graph seed %d", name, seed)
+    if (folder / "training_state.safetensors").exists():
+        run = paths_run.resume(folder)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        run = paths_run.train(graph_of(seed, work), settings, folder)
+    keys = list(DECODINGS) if name in ("ekgn", "seq2seq") and seed == 0 else [GREEDY]
+    for key in keys:
+        rule, beam, emit = key.removeprefix("test: ").split(", ")
+        run.evaluate("test", run.decoding(rule, int(beam.removeprefix("beam ")), emit))
+    for step in range(1, run.steps + 1 if run.steps > 1 else 1):
+        run.evaluate("test", run.decoding(f"step:{step}", 1, "any"))
+    write_json(target, run.record)
+    log.info("%s seed %d: %s", name, seed, run.record["evaluations"][keys[0]]["all"])
+
+
+def page(template: str, folder: Path = RECORDS) -> str:
+    """The page: its prose stays, each table between markers is made anew from the records."""
+    records = read_records(folder)
+    rows = {row.system: row for row in system_rows(records)}
+    network, baseline = rows["EKGN"], rows["seq2seq"]
+    ratio = sum(network.correct) / len(network.correct)
+    ratio /= sum(baseline.correct) / len(baseline.correct)
+    tables = {
+        "systems": systems_table(records)
+        + f"\nEKGN finds {ratio:.2f} times as many correct paths as seq2seq.\n",
+        "decoding": decoding_table(records),
+        "steps": steps_table(records),
+        "hops": hops_table(records),
+        "settings": departures_table(),
+    }
+    for name, table in tables.items():
+        begin, end = f"<!-- table: {name} -->\n", f"<!-- end: {name} -->"
+        before, _, rest = template.partition(begin)
+        _, _, after = rest.partition(end)
+        template = f"{before}{begin}\n{table}\n{end}{after}"
+    return template
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    training = commands.add_parser("train")
+    training.add_argument("--work", type=Path, required=True, help="folder for graphs and runs")
+    training.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    training.add_argument("--threads", type=int, default=0)
+    training.add_argument("--only", nargs="+", help="only these systems")
+    commands.add_parser("page")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    if options.command == "train":
+        train_all(options.work, options.seeds, options.threads, options.only)
+    else:
+        text = page(PAGE.read_text(encoding="utf-8"))
+        replace_file(PAGE, lambda aside: aside.write_text(text, encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Pictures of the explorer for the docs: `python scripts/screenshots.py RUN [PATHS_RUN]`.
+
+Needs playwright and a Chromium (Debian's package `chromium`). The pages that are drawn depend on
+the tasks of the runs; the questions are the first examples of the graph unless --head is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import urllib.request
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from ekgn.web.server import running
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+LAPTOP, PHONE = (1280, 860), (390, 844)
+
+
+def find_chromium() -> str | None:
+    """The Chromium of this machine."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+def ask(address: str, path: str) -> Any:
+    """JSON from the server that is being photographed."""
+    with urllib.request.urlopen(address + path, timeout=60) as reply:
+        return json.load(reply)
+
+
+def shots(address: str, question: dict[str, str]) -> list[tuple[str, str, tuple[int, int], str]]:
+    """(name, page, window, theme) of every picture."""
+    pictures = []
+    for run in ask(address, "api/runs")["runs"]:
+        base = f"runs/{run['name']}"
+        if run["task"] == "paths":
+            pair = ask(address, f"api/{base}/paths")["examples"][3]
+            pictures.append(("paths", f"{base}/paths?{urlencode(pair)}", LAPTOP, "light"))
+            continue
+        example = ask(address, f"api/{base}")["examples"][0]["question"]
+        asked = question or {part: example[part]["id"] for part in ("head", "relation")}
+        explain = f"{base}/explain?{urlencode(asked)}"
+        around = f"{base}/neighbourhood?{urlencode({'entity': asked['head']})}"
+        pictures += [
+            ("home", base, LAPTOP, "light"),
+            ("explain", explain, LAPTOP, "light"),
+            ("explain-dark", explain, LAPTOP, "dark"),
+            ("explain-phone", explain, PHONE, "light"),
+            ("home-phone", base, PHONE, "dark"),
+            ("memory", f"{base}/memory", LAPTOP, "light"),
+            ("neighbourhood", around, LAPTOP, "light"),
+            ("metrics", f"{base}/metrics", LAPTOP, "dark"),
+            ("error", f"{base}/entity?entity={asked['head'][-8:]}x", LAPTOP, "light"),
+        ]
+    return pictures
+
+
+def photograph(address: str, out: Path, question: dict[str, str]) -> None:
+    """Open every page in Chromium and save it as web-NAME.png."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = find_chromium()
+    if not chromium:
+        raise SystemExit("error: no Chromium found. Install it with: apt-get install chromium")
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=FLAGS)
+        for name, path, (width, height), theme in shots(address, question):
+            page = browser.new_page(
+                viewport={"width": width, "height": height},
+                color_scheme="dark" if theme == "dark" else "light",
+                reduced_motion="reduce",
+                device_scale_factor=1,
+            )
+            page.goto(address + path)
+            page.wait_for_selector("main h1, main h2")
+            page.wait_for_selector(".loading", state="detached")
+            page.wait_for_timeout(600)
+            page.screenshot(path=out / f"web-{name}.png", full_page=True)
+            page.close()
+        browser.close()
+
+
+def main() -> None:
+    """Read the command line, serve the runs, take the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", nargs="+")
+    parser.add_argument("--out", type=Path, default=Path("docs/images"))
+    parser.add_argument("--head", default="")
+    parser.add_argument("--relation", default="")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    question = {"head": given.head, "relation": given.relation} if given.head else {}
+    with running(given.runs) as address:
+        photograph(address, given.out, question)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""The pictures: training curves, stopping steps, the memory map, a sweep. Each returns a figure."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ekgn.checkpoint import replace_file
+from ekgn.errors import EkgnError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ekgn.kbc.analysis import Analysis
+    from ekgn.kbc.memory_map import MemoryMap
+    from ekgn.sweep import Axis, Sweep, Trial
+
+Panel = Callable[["Axes"], None]
+"""Draws one panel of a figure."""
+
+BLUE, RED, GREY = "#2f6f9f", "#c0504d", "#9aa5ad"
+FORMATS = (".png", ".svg", ".pdf")
+MOST_LABELS = 70  # relations named on an axis; beyond it names cannot be read
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, without any display or global state."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Figure, file: Path) -> None:
+    """Write a figure as PNG, SVG or PDF by the file's ending."""
+    if file.suffix.casefold() not in FORMATS:
+        raise EkgnError(f"Cannot plot to '{file}': expected a name ending in {', '.join(FORMATS)}.")
+    kind = file.suffix.casefold()[1:]
+    replace_file(file, lambda aside: figure.savefig(aside, dpi=110, format=kind))
+
+
+def as_svg(figure: Figure) -> str:
+    """A figure as SVG to be put into an HTML page: no addresses, the page's own font."""
+    import matplotlib
+
+    text = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "ekgn"}):
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", svg)
+    svg = re.sub(r'\s(width|height)="[\d.]+pt"', "", svg, count=2)
+    return re.sub(r"font:[^;\"]*?([\d.]+px)[^;\"]*", r"font-size: \1", svg)
+
+
+def curve_panels(curve: Sequence[dict[str, Any]]) -> list[Panel]:
+    """Loss and validation metrics over the epochs."""
+    epochs = [line["epoch"] for line in curve]
+
+    def draw(name: str, title: str, factor: float) -> Panel:
+        def on(panel: Axes) -> None:
+            values = [factor * line[name] for line in curve]
+            panel.plot(epochs, values, "o-", color=BLUE, markersize=3)
+            panel.set(xlabel="epoch", title=title)
+
+        return on
+
+    return [
+        draw("loss", "loss", 1),
+        draw("hits_at_10", "validation hits@10 (%)", 100),
+        draw("mean_rank", "validation mean rank", 1),
+    ]
+
+
+def step_panels(analysis: Analysis) -> list[Panel]:
+    """What each fixed step reaches, beside the answer rule, and where the queries stop."""
+    steps = list(range(1, analysis.max_steps + 1))
+    fixed = [analysis.metrics[f"step:{step}"] for step in steps]
+    answer = analysis.metrics[analysis.rule]
+
+    def draw(name: str, title: str, factor: float) -> Panel:
+        def on(panel: Axes) -> None:
+            panel.plot(steps, [factor * getattr(m, name) for m in fixed], "o-", color=BLUE)
+            panel.axhline(factor * getattr(answer, name), color=RED, linestyle="--", linewidth=1)
+            panel.set(xlabel=f"step (dashed: {analysis.rule})", title=title, xticks=steps)
+
+        return on
+
+    def stops(panel: Axes) -> None:
+        for shift, shares, color, label in (
+            (-0.2, analysis.stop.answering, BLUE, "answers here"),
+            (0.2, analysis.stop.weights, GREY, "mean stop weight"),
+        ):
+            places = [step + shift for step in steps]
+            panel.bar(places, [100 * share for share in shares], 0.4, color=color, label=label)
+        panel.set(xlabel="step", title="where it stops (%)", xticks=steps)
+        panel.legend(fontsize="x-small", frameon=False)
+
+    hits = draw("hits_at_10", "hits@10 (%) by step", 100)
+    return [hits, draw("mean_rank", "mean rank by step", 1), stops]
+
+
+def side_by_side(panels: Sequence[Panel]) -> Figure:
+    """One figure of several panels."""
+    figure = new_figure(2.8 * len(panels), 2.8)
+    for place, draw in enumerate(panels):
+        panel = figure.add_subplot(1, len(panels), place + 1)
+        draw(panel)
+        _plain(panel)
+    return figure
+
+
+def memory_heat_map(memory: MemoryMap, name_relations: bool = True) -> Figure:
+    """Average attention, memory vectors by relations, both ordered by clustering."""
+    rows, columns = memory.clustered()
+    shown = memory.attention_RM[np.ix_(rows, columns)]
+    named = name_relations and len(rows) <= MOST_LABELS
+    height = min(12.0, max(3.0, 0.16 * len(rows) + 0.8)) if named else 5.0
+    figure = new_figure(8, height)
+    panel = figure.subplots()
+    image = panel.imshow(shown, aspect="auto", cmap="Blues", vmin=0, interpolation="nearest")
+    panel.set_xlabel(f"{len(columns)} memory vectors, ordered by clustering", fontsize=8)
+    panel.set_ylabel(f"{len(rows)} relations, ordered by clustering", fontsize=8)
+    if len(columns) <= MOST_LABELS:
+        panel.set_xticks(range(len(columns)), [str(slot) for slot in columns], fontsize=6)
+        panel.tick_params(axis="x", rotation=90)
+    else:
+        panel.set_xticks([])
+    if named:
+        from ekgn.kbc.memory_map import short_relation
+
+        names = [short_relation(memory.names[row])[:44] for row in rows]
+        panel.set_yticks(range(len(rows)), names, fontsize=6)
+    else:
+        panel.set_yticks([])
+    bar = figure.colorbar(image, shrink=0.8, pad=0.01)
+    bar.set_label("average attention", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    return figure
+
+
+def sweep_plot(sweep: Sweep, trials: Sequence[Trial]) -> Figure:
+    """Hits@10 and mean rank over the varied settings, as the paper's Appendix A varies two."""
+    from ekgn.sweep import varied
+
+    finished = [trial for trial in trials if trial.state == "finished"]
+    if not finished:
+        raise EkgnError("No trial of the sweep has finished: there is nothing to plot.")
+    axes = sorted(varied(sweep), key=lambda axis: len(axis.values), reverse=True)
+    figure = new_figure(9, 3.6)
+    panels = figure.subplots(1, 2)
+    style = "o-" if sweep.search == "grid" else "o"
+    for panel, metric, label, factor in (
+        (panels[0], "hits_at_10", "hits@10 (%)", 100),
+        (panels[1], "mean_rank", "mean rank", 1),
+    ):
+        for line in _lines(axes, finished):
+            points = [(t.settings[axes[0].name], factor * t.metrics[metric]) for t in line]
+            name = ", ".join(f"{axis.name} {line[0].settings[axis.name]}" for axis in axes[1:])
+            panel.plot(*zip(*_by_place(axes[0], points), strict=True), style, label=name or None)
+        panel.set(xlabel=axes[0].name, ylabel=f"{label}, {sweep.split}")
+        if not axes[0].is_range:
+            panel.set_xticks(range(len(axes[0].values)), [str(v) for v in axes[0].values])
+        _plain(panel)
+    if len(axes) > 1 and sweep.search == "grid":
+        panels[1].legend(fontsize="small", frameon=False)
+    figure.suptitle(f"{sweep.data}, {len(finished)} runs")
+    return figure
+
+
+def _lines(axes: Sequence[Axis], trials: Sequence[Trial]) -> list[list[Trial]]:
+    """Trials that differ only in the first axis, together."""
+    lines: dict[tuple[Any, ...], list[Trial]] = {}
+    for trial in trials:
+        lines.setdefault(tuple(trial.settings[axis.name] for axis in axes[1:]), []).append(trial)
+    return list(lines.values())
+
+
+def _by_place(axis: Axis, points: list[tuple[Any, float]]) -> list[tuple[float, float]]:
+    """Points with listed values by their place in the list: 32, 64, 4096 are evenly spaced."""
+    placed = [(x if axis.is_range else axis.values.index(x), y) for x, y in points]
+    return sorted(placed)
+
+
+def _plain(panel: Any) -> None:
+    """The look that all line and bar panels share."""
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.grid(alpha=0.25)
+    panel.tick_params(labelsize=8)
+    panel.title.set_fontsize(9)
+    panel.xaxis.label.set_fontsize(8)

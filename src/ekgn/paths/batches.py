@@ -1,0 +1,88 @@
+"""Mini-batches of paths, laid out for teacher forcing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ekgn.paths.graphs import Ints, Path_, subpaths
+from ekgn.paths.settings import PathsSettings
+
+
+class Batch(NamedTuple):
+    """B paths, longest first, so that the first `active[l]` of them have a symbol at place l."""
+
+    starts_B: Tensor
+    ends_B: Tensor
+    inputs_BL: Tensor  # the node before each symbol: start, n_1, n_2, ...
+    targets_BL: Tensor  # n_1, n_2, ..., then the end symbol
+    active: tuple[int, ...]
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on a device."""
+        return Batch(
+            self.starts_B.to(device),
+            self.ends_B.to(device),
+            self.inputs_BL.to(device),
+            self.targets_BL.to(device),
+            self.active,
+        )
+
+
+def lay_out(paths: list[Path_], end_symbol: int) -> Batch:
+    """Paths as a batch. Padding is 0: nothing reads it."""
+    ordered = sorted(paths, key=len, reverse=True)
+    width = len(ordered[0]) - 1
+    inputs = np.zeros((len(ordered), width), np.int64)
+    targets = np.zeros_like(inputs)
+    for row, path in enumerate(ordered):
+        hops = len(path) - 1
+        inputs[row, :hops] = path[:-1]
+        targets[row, :hops] = [*path[1:-1], end_symbol]
+    lengths = np.array([len(path) - 1 for path in ordered])
+    return Batch(
+        starts_B=torch.tensor([path[0] for path in ordered]),
+        ends_B=torch.tensor([path[-1] for path in ordered]),
+        inputs_BL=torch.from_numpy(inputs),
+        targets_BL=torch.from_numpy(targets),
+        active=tuple(int((lengths > place).sum()) for place in range(width)),
+    )
+
+
+def training_paths(paths: list[Path_], with_subpaths: bool) -> list[Path_]:
+    """The instances to train on; sub-paths of a shortest path are shortest paths themselves.
+
+    None of them is a validation or test path: no path of the data contains another.
+    """
+    if not with_subpaths:
+        return paths
+    return list(dict.fromkeys(part for path in paths for part in subpaths(path)))
+
+
+class Batches:
+    """The batches of an epoch; batch `i` of epoch `e` depends on (seed, e, i) and nothing else."""
+
+    def __init__(self, paths: list[Path_], end_symbol: int, settings: PathsSettings) -> None:
+        self._paths = training_paths(paths, settings.subpaths)
+        self._end_symbol = end_symbol
+        self._size = settings.batch_size
+        self._seed = settings.seed
+        self._order: tuple[int, Ints] = (-1, np.empty(0, np.int64))
+
+    @property
+    def instances(self) -> int:
+        return len(self._paths)
+
+    def __len__(self) -> int:
+        return -(-len(self._paths) // self._size)
+
+    def __call__(self, epoch: int, index: int) -> Batch:
+        """Batch `index` of epoch `epoch`."""
+        if self._order[0] != epoch:
+            shuffled = np.random.default_rng([self._seed, epoch])
+            self._order = (epoch, shuffled.permutation(len(self._paths)))
+        chosen = self._order[1][index * self._size : (index + 1) * self._size]
+        return lay_out([self._paths[i] for i in chosen], self._end_symbol)

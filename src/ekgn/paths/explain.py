@@ -1,0 +1,122 @@
+"""One query step by step: when it would stop, the path it would answer, what that path costs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from ekgn.network.inference import Inference
+from ekgn.paths.decode import Emit, answer
+from ekgn.paths.graphs import NO_NODE, Path_, SphereGraph, words
+from ekgn.paths.model import PathsModel
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node and where it is on the unit sphere."""
+
+    node: int
+    x: float
+    y: float
+    z: float
+
+
+@dataclass(frozen=True)
+class Route:
+    """A path in the hidden graph: its nodes, and its cost or why it has none."""
+
+    nodes: list[Node]
+    cost: float | None
+    missing: list[tuple[int, int]]  # hops that are no edges of the graph
+    correct: bool  # connected, at the cost of the shortest path
+
+    @property
+    def path(self) -> Path_:
+        """The numbers of the nodes."""
+        return tuple(place.node for place in self.nodes)
+
+    @property
+    def reason(self) -> str:
+        """Why the path is not connected; "" if it is."""
+        return ", ".join(f"no edge {a} → {b}" for a, b in self.missing)
+
+    def __str__(self) -> str:
+        return words(self.path)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the network would do at one of its steps."""
+
+    step: int
+    stop_probability: float  # v_t
+    stop_weight: float  # q_t
+    probability: float  # p(path | o_t)
+    route: Route
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A query, its shortest path, and every step of the answer."""
+
+    start: int
+    end: int
+    shortest: Route
+    steps: list[Step]
+    answered_at: int
+
+    @property
+    def answer(self) -> Route:
+        """The path of the step that the answer came from."""
+        return self.steps[self.answered_at - 1].route
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        return asdict(self)
+
+
+def route(graph: SphereGraph, path: Path_) -> Route:
+    """A path with what the hidden graph says about it."""
+    hops = pairwise(path)
+    cost = graph.cost(path)
+    best = float(graph.distances[path[0], path[-1]])
+    return Route(
+        nodes=[Node(node, *map(float, graph.points[node])) for node in path],
+        cost=cost,
+        missing=[hop for hop in hops if not graph.has_edge[hop]],
+        correct=cost is not None and cost <= best + 1e-9,
+    )
+
+
+def explain(
+    model: PathsModel, graph: SphereGraph, emit: Emit, rule: str, beam: int, start: int, end: int
+) -> Explanation:
+    """The steps of one query, read from the record of one run of the network."""
+    graph.check_query(start, end)
+    device = model.decoder.bias_S.device
+    query = torch.tensor([start], device=device), torch.tensor([end], device=device)
+    with torch.inference_mode():
+        inference: Inference = model(*query)
+        answered = answer(model, inference, *query, emit, rule, beam)
+        steps = []
+        for step in range(1, len(inference.outputs_TBK) + 1):
+            found = answer(model, inference, *query, emit, f"step:{step}", beam)
+            steps.append(
+                Step(
+                    step=step,
+                    stop_probability=float(inference.stop_probabilities_TB[step - 1, 0]),
+                    stop_weight=float(inference.log_stop_weights_TB[step - 1, 0].exp()),
+                    probability=float(found.log_p_B[0].exp()),
+                    route=route(graph, plain_path(found.paths_BL[0].tolist())),
+                )
+            )
+    shortest = route(graph, graph.shortest(start, end))
+    return Explanation(start, end, shortest, steps, int(answered.step_B[0]))
+
+
+def plain_path(row: list[int]) -> Path_:
+    """A row of paths without its filling."""
+    return tuple(node for node in row if node != NO_NODE)

@@ -1,0 +1,221 @@
+"""Tables over the records of finished runs, and the page made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from ekgn.checkpoint import read_json
+from ekgn.errors import EkgnError
+from ekgn.paths.settings import PathsSettings
+
+Record = dict[str, Any]
+GREEDY = "test: argmax, beam 1, any"
+DECODINGS = {
+    GREEDY: "greedy",
+    "test: mixture, beam 1, any": "greedy, mixture of the steps",
+    "test: argmax, beam 8, any": "beam 8",
+    "test: argmax, beam 1, seen_nodes": "greedy, only nodes seen in training",
+    "test: argmax, beam 1, seen_edges": "greedy, only along edges seen in training",
+    "test: argmax, beam 8, seen_edges": "beam 8, only along edges seen in training",
+}
+PAPER = {"dynamic programming": "589", "seq2seq": "904, 69.1%", "EKGN": "1,319, 76.9%"}
+ORDER = (
+    "EKGN",
+    "seq2seq",
+    "dynamic programming",
+    "EKGN, T_max = 1",
+    "EKGN, whole paths only",
+    "seq2seq, whole paths only",
+    "seq2seq, decoder sees the end",
+    "seq2seq, decoder does not see the end",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One system over its graph seeds."""
+
+    system: str
+    seeds: list[int]
+    correct: list[int]
+    valid: list[int]
+    total: int
+    parameters: int
+    minutes: float
+    updates: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        return asdict(self)
+
+    @property
+    def paper(self) -> str:
+        """What the paper reports for this system: correct, and valid if it says so."""
+        return PAPER.get(self.system, "")
+
+    def cells(self) -> list[str]:
+        """As text."""
+        return [
+            self.system,
+            ", ".join(map(str, self.seeds)),
+            f"{mean(self.correct):,.0f}",
+            " / ".join(f"{value:,}" for value in self.correct),
+            f"{100 * mean(self.valid) / self.total:.1f}%",
+            f"{self.parameters:,}" if self.parameters else "none",
+            f"{self.minutes:.1f}" if self.minutes else "none",
+        ]
+
+
+def read_records(folder: Path) -> list[Record]:
+    """The records in a folder; raises if there is none."""
+    records = [read_json(file) for file in sorted(folder.glob("*.json"))]
+    if not records:
+        raise EkgnError(
+            f"No records in '{folder}': expected .json files, each the record.json of a run."
+        )
+    return records
+
+
+def system_of(record: Record) -> str:
+    """What a record is of, in words: the system and how it departs from the main comparison."""
+    settings = record["settings"]
+    if settings["system"] == "dynamic programming":
+        return "dynamic programming"
+    network = settings["system"] == "ekgn"
+    words = ["EKGN" if network else "seq2seq"]
+    if network and settings["max_steps"] != 5:
+        words.append(f"T_max = {settings['max_steps']}")
+    if not settings["subpaths"]:
+        words.append("whole paths only")
+    if not network and settings["decoder_sees_end"]:
+        words.append("decoder sees the end")
+    return ", ".join(words)
+
+
+def groups(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Records by system, in the order of the tables, each by graph seed."""
+    found: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record["data"]["seed"]):
+        found.setdefault(system_of(record), []).append(record)
+    known = [name for name in ORDER if name in found]
+    return {name: found[name] for name in [*known, *(set(found) - set(known))]}
+
+
+def system_rows(records: Iterable[Record], decoding: str = GREEDY) -> list[Row]:
+    """One row per system that was evaluated this way."""
+    rows = []
+    for system, members in groups(records).items():
+        done = [record for record in members if decoding in record["evaluations"]]
+        if not done:
+            continue
+        counts = [record["evaluations"][decoding]["all"] for record in done]
+        rows.append(
+            Row(
+                system,
+                [record["data"]["seed"] for record in done],
+                [count["correct"] for count in counts],
+                [count["valid"] for count in counts],
+                counts[0]["total"],
+                done[0].get("parameters", 0),
+                mean(record.get("wall_seconds", 0) / 60 for record in done),
+                mean(record.get("steps", 0) for record in done),
+            )
+        )
+    return rows
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown, numbers to the right."""
+    lines = ["| " + " | ".join(columns) + " |", "|---|" + "---:|" * (len(columns) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+
+
+def systems_table(records: list[Record]) -> str:
+    """The three systems and their ablations beside the paper's numbers."""
+    columns = ["system", "correct (mean)", "by graph seed", "valid", "paper"]
+    columns += ["parameters", "updates", "minutes"]
+    rows = []
+    for row in system_rows(records):
+        _, _, correct, by_seed, valid, parameters, minutes = row.cells()
+        updates = f"{row.updates:,.0f}" if row.updates else "none"
+        rows.append([row.system, correct, by_seed, valid, row.paper, parameters, updates, minutes])
+    return markdown(columns, rows)
+
+
+def decoding_table(records: list[Record]) -> str:
+    """Correct and valid by how the paths are written, on the first graph."""
+    systems = ("EKGN", "seq2seq")
+    first = min(record["data"]["seed"] for record in records)
+    records = [record for record in records if record["data"]["seed"] == first]
+    rows = []
+    for key, words in DECODINGS.items():
+        by_system = {row.system: row for row in system_rows(records, key)}
+        if all(system in by_system for system in systems):
+            found = [by_system[system].cells() for system in systems]
+            rows.append([words, *(cell for cells in found for cell in (cells[2], cells[4]))])
+    return markdown(["decoding", "EKGN correct", "valid", "seq2seq correct", "valid"], rows)
+
+
+def steps_table(records: list[Record]) -> str:
+    """What each step would answer if forced, where the queries stop, and T_max = 1."""
+    members = groups(records).get("EKGN", [])
+    alone = {row.system: row for row in system_rows(records)}.get("EKGN, T_max = 1")
+    rows = []
+    for step in range(1, 6):
+        key = f"test: step:{step}, beam 1, any"
+        done = [r for r in members if key in r["evaluations"]]
+        if not done:
+            continue
+        forced = [r["evaluations"][key]["all"] for r in done]
+        stopped = [r["evaluations"][GREEDY]["by_step"].get(str(step)) for r in done]
+        share = mean(s["total"] if s else 0 for s in stopped)
+        right = sum(s["correct"] for s in stopped if s)
+        asked = sum(s["total"] for s in stopped if s)
+        rows.append(
+            [
+                f"step {step}",
+                f"{mean(c['correct'] for c in forced):,.0f}",
+                f"{mean(c['valid'] for c in forced) / 100:.1f}%",
+                f"{share:,.0f}",
+                f"{100 * right / asked:.1f}%" if asked else "",
+            ]
+        )
+    if alone:
+        cells = alone.cells()
+        rows.append(["trained with T_max = 1", cells[2], cells[4], "10,000", ""])
+    return markdown(
+        ["answer taken from", "correct", "valid", "queries that stop here", "correct of these"],
+        rows,
+    )
+
+
+def hops_table(records: list[Record]) -> str:
+    """Share correct and valid by the hops of the shortest path."""
+    systems = [s for s in ("EKGN", "seq2seq", "dynamic programming") if s in groups(records)]
+    by_hops: dict[int, list[str]] = {}
+    for system in systems:
+        members = [r["evaluations"][GREEDY]["by_hops"] for r in groups(records)[system]]
+        for hops in sorted({int(h) for member in members for h in member}):
+            counts = [member[str(hops)] for member in members if str(hops) in member]
+            total = sum(c["total"] for c in counts)
+            cells = by_hops.setdefault(hops, [str(hops), f"{total / len(members):,.0f}"])
+            cells += [
+                f"{100 * sum(c[what] for c in counts) / total:.1f}%"
+                for what in ("correct", "valid")
+            ]
+    columns = ["hops", "paths", *(f"{s}: {w}" for s in systems for w in ("correct", "valid"))]
+    return markdown(columns, by_hops.values())
+
+
+def departures_table() -> str:
+    """What the preset `base` changes of the paper's settings."""
+    fields = PathsSettings.model_fields
+    rows = [
+        [f"`{name}`", str(fields[name].default), str(value), str(fields[name].description)]
+        for name, value in PathsSettings.PRESETS["base"].items()
+    ]
+    return markdown(["setting", "paper", "base", "meaning"], rows)

@@ -1,0 +1,187 @@
+"""The front door of shortest path synthesis: train, load a run, answer, explain, evaluate.
+
+>>> from ekgn.paths.run import PathsRun
+>>> run = PathsRun.load("runs/paths")                                 # doctest: +SKIP
+>>> print(run.answer(215, 493).route)                                 # doctest: +SKIP
+(215) → 101 → (493)
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ekgn.checkpoint import RunFolder, load_tensors, read_json, write_json
+from ekgn.config import parse_answer_rule
+from ekgn.errors import EkgnError
+from ekgn.paths.decode import Emit
+from ekgn.paths.evaluate import Evaluation, OnProgress, ask, evaluate, solver
+from ekgn.paths.explain import Explanation, Route, explain, plain_path, route
+from ekgn.paths.graphs import PathsData
+from ekgn.paths.model import PathsModel
+from ekgn.paths.settings import PathsSettings
+from ekgn.paths.task import PathsTask
+from ekgn.records import environment
+from ekgn.train import Listener, Trainer, choose_device
+
+EMITS = ("any", "seen_nodes", "seen_edges")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A predicted path beside the shortest one."""
+
+    start: int
+    end: int
+    route: Route
+    probability: float
+    step: int
+    shortest: Route
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How paths are written at test time: from which step, how widely searched, what is allowed."""
+
+    rule: str
+    beam: int
+    emit: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}, beam {self.beam}, {self.emit}"
+
+
+class PathsRun:
+    """A trained run: its hidden graph, its model, and what can be asked of them."""
+
+    def __init__(self, path: Path, device: str | None = None) -> None:
+        self.folder = RunFolder.existing(path)
+        config = read_json(self.folder.config)
+        if config["task"] != PathsTask.name:
+            raise EkgnError(
+                f"{path} is a run of task '{config['task']}', not of paths: "
+                f"use the commands without `paths`."
+            )
+        self.path = path
+        self.settings = PathsSettings.parse(config["settings"])
+        self.data = PathsData.load(path)
+        self.device = choose_device(device or self.settings.device)
+        self.model = PathsModel(self.data.graph.num_nodes, self.settings)
+        weights, self.checkpoint = load_tensors(self.folder.model)
+        self.model.load_state_dict(weights)
+        self.model.to(self.device).eval()
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str | None = None) -> PathsRun:
+        """The run in a folder."""
+        return cls(Path(folder), device)
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """The record of the training, empty while it has not finished."""
+        record: dict[str, Any] = (
+            read_json(self.folder.record) if self.folder.record.exists() else {}
+        )
+        return record
+
+    @property
+    def steps(self) -> int:
+        """How many steps the model takes: T_max, or 1 for the baseline."""
+        return self.settings.max_steps if self.settings.system == "ekgn" else 1
+
+    def decoding(
+        self, rule: str | None = None, beam: int | None = None, emit: str | None = None
+    ) -> Decoding:
+        """The run's own way of writing paths, with changes; raises if one makes no sense."""
+        chosen = Decoding(
+            rule or self.settings.answer_rule,
+            self.settings.beam if beam is None else beam,
+            emit or self.settings.emit,
+        )
+        parse_answer_rule(chosen.rule, self.steps)
+        if not 1 <= chosen.beam <= self.data.graph.num_nodes:
+            raise EkgnError(
+                f"beam = {chosen.beam}: expected 1 (greedy) to {self.data.graph.num_nodes}."
+            )
+        if chosen.emit not in EMITS:
+            raise EkgnError(f"emit = '{chosen.emit}': expected {', '.join(EMITS)}.")
+        return chosen
+
+    def emit(self, decoding: Decoding) -> Emit:
+        """What the decoder may emit, on the model's device."""
+        emit = Emit.of(self.data, decoding.emit)
+        return emit._replace(allowed_NN=emit.allowed_NN.to(self.device))
+
+    def answer(self, start: int, end: int, decoding: Decoding | None = None) -> Answer:
+        """The predicted path from start to end; raises if that is no question of the task."""
+        graph = self.data.graph
+        graph.check_query(start, end)
+        how = decoding or self.decoding()
+        found, _ = ask(
+            self.model, self.emit(how), how.rule, how.beam, np.array([start]), np.array([end])
+        )
+        return Answer(
+            start,
+            end,
+            route(graph, plain_path(found.paths_BL[0].tolist())),
+            float(found.log_p_B[0].exp()),
+            int(found.step_B[0]),
+            route(graph, graph.shortest(start, end)),
+        )
+
+    def explain(self, start: int, end: int, decoding: Decoding | None = None) -> Explanation:
+        """The same query step by step."""
+        how = decoding or self.decoding()
+        emit = self.emit(how)
+        return explain(self.model, self.data.graph, emit, how.rule, how.beam, start, end)
+
+    def evaluate(
+        self,
+        split: str = "test",
+        decoding: Decoding | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Evaluation:
+        """The counts of a split; they are added to the run's record."""
+        how = decoding or self.decoding()
+        torch.manual_seed(self.settings.seed)
+        result = evaluate(
+            solver(self.model, self.emit(how), how.rule, how.beam),
+            self.data.graph,
+            self.data.split(split),
+            split,
+            on_progress,
+        )
+        if self.record:
+            self.record["evaluations"][f"{split}: {how}"] = {
+                **result.as_dict(),
+                **asdict(how),
+                "checkpoint": self.checkpoint,
+                "environment": environment(self.device),
+            }
+            write_json(self.folder.record, self.record)
+        return result
+
+
+def train(
+    data: PathsData, settings: PathsSettings, out: Path, listener: Listener | None = None
+) -> PathsRun:
+    """Train on the training paths, and return the run."""
+    Trainer(PathsTask(data, settings), RunFolder(out), listener).fit()
+    return PathsRun(out)
+
+
+def resume(path: Path, listener: Listener | None = None) -> PathsRun:
+    """Go on with a training that was interrupted or killed."""
+    folder = RunFolder.existing(path)
+    settings = PathsSettings.parse(read_json(folder.config)["settings"])
+    Trainer(PathsTask(PathsData.load(path), settings), folder, listener).fit(resume=True)
+    return PathsRun(path)

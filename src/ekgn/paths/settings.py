@@ -1,0 +1,54 @@
+"""The settings of shortest path synthesis: the shared ones and its own."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from ekgn.config import Settings, knob
+
+
+class PathsSettings(Settings):
+    """Task 2, shortest path synthesis: [start, end] -> the nodes in between."""
+
+    system: Literal["ekgn", "seq2seq"] = knob(
+        "ekgn", "the network, or a GRU that reads start and end before the same kind of decoder"
+    )
+    embedding_dim: int = knob(64, "size of node vectors; the state is twice that", ge=1)
+    decoder_size: int = knob(128, "cells of the GRU decoder", ge=1)
+    seq2seq_size: int = knob(
+        0, "cells of both GRUs of the baseline (0: as many parameters as the network)", ge=0
+    )
+    init_scale: float = knob(1.0, "standard deviation of new node vectors", gt=0)
+    tie_nodes: bool = knob(False, "one node table for encoder, decoder input and decoder output")
+    decoder_sees_end: bool = knob(False, "the end node is an input of every decoder step")
+    decoder_dropout: float = knob(0.0, "dropout on the decoder's inputs", ge=0, lt=1)
+    subpaths: bool = knob(
+        False, "train on every contiguous sub-path of the training paths, itself a shortest path"
+    )
+    beam: int = knob(1, "paths kept while decoding (1: greedy)", ge=1)
+    emit: Literal["any", "seen_nodes", "seen_edges"] = knob(
+        "any", "what may be emitted: any node, nodes seen in training, or along edges seen there"
+    )
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": {},
+        "base": {
+            "first_norm": "layer",
+            "input_dropout": 0.05,
+            "output_dropout": 0.05,
+            "decoder_dropout": 0.05,
+            "step_loss": 0.5,
+            "optimizer": "adam",
+            "learning_rate": 0.02,
+            "decay_from": 0.3,
+            "clip_norm": 1.0,
+            "batch_size": 256,
+            "epochs": 6,
+            "valid_every": 2,
+            "init_scale": 0.1,
+            "tie_nodes": True,
+            "decoder_sees_end": True,
+            "subpaths": True,
+        },
+    }
+    DEFAULT_PRESET: ClassVar[str] = "base"

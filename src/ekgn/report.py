@@ -1,0 +1,375 @@
+"""One self-contained HTML file about a run; it opens offline and names no network address."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+
+import ekgn
+from ekgn import figures
+from ekgn.api import Run
+from ekgn.checkpoint import replace_file
+from ekgn.errors import EkgnError
+from ekgn.kbc.analysis import Analysis, Replay, analyze, drawn_graph
+from ekgn.kbc.answers import Answers, Ints
+from ekgn.kbc.explain import Explainer, Explanation, NearPair, Step
+from ekgn.kbc.memory_map import MemoryMap, short_relation
+from ekgn.kbc.ranking import Floats, filter_answers, rank_split
+
+OnProgress = Callable[[int, int], None]
+KINDS = {
+    "improved": "better over the steps",
+    "early": "stopped early, and right",
+    "wrong": "wrong, with reasons",
+    "lost": "worse over the steps",
+}
+PER_KIND = {"improved": 4, "early": 3, "wrong": 3, "lost": 2}
+
+
+@dataclass(frozen=True)
+class Example:
+    """An explained test question, and why it was chosen."""
+
+    kind: str
+    explanation: Explanation
+
+
+def write_report(
+    run: Run,
+    file: Path,
+    *,
+    split: str = "test",
+    limit: int = 2000,
+    on_progress: OnProgress | None = None,
+) -> None:
+    """Write the report of a run."""
+    page = render(run, split=split, limit=limit, on_progress=on_progress)
+    replace_file(file, lambda aside: aside.write_text(page, encoding="utf-8"))
+
+
+def render(
+    run: Run, *, split: str = "test", limit: int = 2000, on_progress: OnProgress | None = None
+) -> str:
+    """The report as HTML text."""
+    if not len(run.graph.split(split)):
+        raise EkgnError(
+            f"{run.graph.name} has no {split} triples: there is nothing to report on. "
+            f"Choose another --split."
+        )
+    explainer = Explainer(run.graph, run.model, run.known)
+    evaluation, rules = _evaluations(run, split)
+    analysis = analyze(run.graph, run.model, split, limit=limit, on_progress=on_progress)
+    examples = choose_examples(run, explainer, split, limit)
+    memory = explainer.memory if run.settings.max_steps > 1 else None
+    sections = [
+        ("curves", "Training", _curves(run)),
+        ("metrics", "Metrics", _metrics(evaluation, rules)),
+        ("steps", "Steps", _steps(analysis)),
+        ("memory", "Memory", _memory(memory)),
+        ("examples", "Examples", _examples(examples)),
+    ]
+    template = files("ekgn").joinpath("report_template.html").read_text(encoding="utf-8")
+    return Template(template).substitute(
+        title=escape(f"{run.graph.name}: what the model learned"),
+        subtitle=_subtitle(run, split),
+        cards=_cards(evaluation, rules, analysis),
+        links="".join(f'<a href="#{key}">{name}</a>' for key, name, _ in sections),
+        sections="\n".join(
+            f'<section id="{key}"><h2>{name}</h2>{body}</section>' for key, name, body in sections
+        ),
+        footer=f"Made by ekgn {ekgn.__version__} from the run's own record. Every step shown is "
+        f"read from the record of the forward pass; ranks are filtered, ties count half.",
+    )
+
+
+def _evaluations(run: Run, split: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The metrics of the run and of the length-1 rules: recorded ones, or made now."""
+    name = f"{split}/{run.settings.answer_rule}"
+    if name not in run.record.get("evaluations", {}):
+        recorded = run.evaluate(split).as_dict()
+    else:
+        recorded = run.record["evaluations"][name]
+    if split not in run.record.get("rule_baseline", {}):
+        return recorded, run.rule_baseline(split).as_dict()
+    return recorded, run.record["rule_baseline"][split]
+
+
+def choose_examples(run: Run, explainer: Explainer, split: str, limit: int) -> list[Example]:
+    """A dozen telling questions of a split: few of a relation, some of each kind."""
+    graph, model = run.graph, run.model
+    drawn, known = drawn_graph(graph, split, limit, run.settings.seed), filter_answers(graph, split)
+    replayed = Replay(model, Answers(drawn.split(split), graph.num_relations))
+    ranks = [
+        rank_split(replayed.scorer(rule), drawn, split, known=known)
+        for rule in ("step:1", run.settings.answer_rule)
+    ]
+    first, last = (found.realistic for found in ranks)
+    heads, relations, targets = ranks[0].heads, ranks[0].relations, ranks[0].targets
+    steps_Q = replayed.stop_weights_TQ.argmax(axis=0) + 1
+    step_P = steps_Q[replayed.queries.rows(heads, relations)]
+    chosen: list[Example] = []
+    taken: set[int] = set()
+    known_P = np.diff(known.offsets)[known.rows(heads, relations)]
+    for kind, order in _candidates(first, last, step_P, known_P, run.settings.max_steps):
+        for pair in _spread(order, relations, heads, PER_KIND[kind], taken):
+            query = int(heads[pair]), int(relations[pair]), int(targets[pair])
+            chosen.append(Example(kind, explainer.explain(*query, top=3)))
+    return chosen
+
+
+def _candidates(
+    first: Floats, last: Floats, step_P: Ints, known_P: Ints, max_steps: int
+) -> Iterator[tuple[str, Ints]]:
+    """For each kind, the pairs that show it, the clearest first.
+
+    A question with many known answers shows little: they fill the places before the target.
+    """
+    gain, crowd = np.log(first) - np.log(last), np.log(known_P) / 3
+    conditions = {
+        "improved": ((last <= 3) & (first > last), crowd - gain),
+        "early": ((last == 1) & (step_P < max_steps), crowd - step_P),
+        "wrong": (last > 10, crowd + np.log(last)),
+        "lost": ((first <= 3) & (last > first), crowd + gain),
+    }
+    for kind, (mask, order) in conditions.items():
+        found = np.flatnonzero(mask)
+        yield kind, found[np.argsort(order[found], kind="stable")]
+
+
+def _spread(order: Ints, relations: Ints, heads: Ints, count: int, taken: set[int]) -> list[int]:
+    """The first pairs in order that repeat neither a relation nor a head, if there are enough."""
+    chosen: list[int] = []
+    seen: set[tuple[str, int]] = set()
+    for strict in (True, False):
+        for pair in order.tolist():
+            marks = {("relation", int(relations[pair])), ("head", int(heads[pair]))}
+            if len(chosen) == count:
+                break
+            if pair not in taken and not (strict and marks & seen):
+                chosen.append(pair)
+                taken.add(pair)
+                seen |= marks
+    return chosen
+
+
+def _subtitle(run: Run, split: str) -> str:
+    graph, settings = run.graph, run.settings
+    return escape(
+        f"{graph.num_entities:,} entities, {graph.num_relations:,} relations, "
+        f"{len(graph.train):,} training facts. {settings.num_slots} memory vectors, up to "
+        f"{settings.max_steps} steps, vectors of {settings.embedding_dim}. "
+        f"Numbers are on the {split} split, answer rule {settings.answer_rule}."
+    )
+
+
+def _cards(evaluation: dict[str, Any], rules: dict[str, Any], analysis: Analysis) -> str:
+    micro = evaluation["micro"]
+    cards = [
+        (f"{micro['hits_at_10']:.1%}", f"hits@10 (rules alone {rules['micro']['hits_at_10']:.1%})"),
+        (f"{micro['mrr']:.3f}", f"MRR (rules alone {rules['micro']['mrr']:.3f})"),
+        (f"{micro['mean_rank']:,.0f}", "mean rank"),
+        (f"{analysis.stop.early:.0%}", "of the queries stop early"),
+        (f"{analysis.changes.any_step:.0%}", "change their top answer over the steps"),
+    ]
+    return "".join(f'<div class="card"><b>{value}</b>{words}</div>' for value, words in cards)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = ()) -> str:
+    """A table of escaped cells; the columns in `words` wrap."""
+
+    def cell(tag: str, place: int, text: str) -> str:
+        kind = ' class="words"' if place in words else ""
+        return f"<{tag}{kind}>{_breakable(text) if kind else escape(text)}</{tag}>"
+
+    head = "".join(cell("th", i, name) for i, name in enumerate(columns))
+    body = "".join(
+        "<tr>" + "".join(cell("td", i, text) for i, text in enumerate(row)) + "</tr>"
+        for row in rows
+    )
+    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def _curves(run: Run) -> str:
+    lines = run.folder.metrics.read_text().splitlines() if run.folder.metrics.exists() else []
+    curve = run.record.get("curve") or [json.loads(line) for line in lines]
+    if not curve:
+        return "<p>No validation has been recorded yet.</p>"
+    took = run.record.get("wall_seconds")
+    words = "" if took is None else f"Trained for {took / 60:,.1f} minutes; "
+    words += f"the weights shown are those of step {run.checkpoint['step']:,}."
+    return f"<p>{words}</p>{_panels(figures.curve_panels(curve))}"
+
+
+def _panels(panels: Sequence[figures.Panel]) -> str:
+    """Panels as pictures of their own, beside each other where there is room."""
+    drawn = "".join(figures.as_svg(figures.side_by_side([panel])) for panel in panels)
+    return f'<figure class="panels">{drawn}</figure>'
+
+
+def _metrics(evaluation: dict[str, Any], rules: dict[str, Any]) -> str:
+    named = [
+        ("model", evaluation["micro"]),
+        ("length-1 rules alone", rules["micro"]),
+        *((f"model, {side} missing", value) for side, value in evaluation["sides"].items()),
+    ]
+    rows = [
+        [
+            name,
+            *(f"{m[hits]:.1%}" for hits in ("hits_at_10", "hits_at_3", "hits_at_1")),
+            f"{m['mrr']:.3f}",
+            f"{m['mean_rank']:,.1f}",
+        ]
+        for name, m in named
+    ]
+    kinds = [
+        [
+            kind,
+            f"{sides['tail']['count']:,}",
+            *(f"{sides[side]['hits_at_10']:.1%}" for side in ("head", "tail")),
+            *(f"{sides[side]['mean_rank']:,.0f}" for side in ("head", "tail")),
+        ]
+        for kind, sides in evaluation["categories"].items()
+    ]
+    return (
+        _table(["", "hits@10", "hits@3", "hits@1", "MRR", "mean rank"], rows)
+        + "<p></p>"
+        + _table(
+            [
+                "category",
+                "triples",
+                "hits@10, head missing",
+                "tail missing",
+                "mean rank, head missing",
+                "tail missing",
+            ],
+            kinds,
+        )
+    )
+
+
+def _steps(analysis: Analysis) -> str:
+    steps = [f"step {n + 1}" for n in range(analysis.max_steps)]
+    rows = [
+        [
+            profile.name,
+            f"{profile.queries:,}",
+            *(f"{share:.0%}" for share in profile.answering),
+            f"{profile.expected_step:.2f}",
+        ]
+        for profile in (analysis.stop, *analysis.by_category)
+    ]
+    peaked = ", ".join(f"{lookup.effective_slots:.1f}" for lookup in analysis.lookups)
+    if peaked:
+        peaked = f" Its lookups spread over about {peaked} of {analysis.num_slots} vectors."
+    return (
+        f"<p>{escape(' '.join(analysis.in_words()))}{peaked} "
+        f'<span class="soft">Over {analysis.triples:,} triples, {analysis.queries:,} distinct '
+        f"queries.</span></p>"
+        f"{_panels(figures.step_panels(analysis))}"
+        f"<p>Share of the queries that answer at each step:</p>"
+        + _table(["queries", "count", *steps, "mean step"], rows)
+    )
+
+
+def _memory(memory: MemoryMap | None) -> str:
+    if memory is None:
+        return "<p>This run answers at its first step: it has no lookups.</p>"
+    slots = memory.slots()
+    unused = sum(use.unused for use in slots)
+    rows = [
+        [
+            str(use.slot),
+            f"{use.share:.1%}",
+            use.theme,
+            ", ".join(
+                f"{short_relation(r.relation)} {r.attention:.0%}"
+                for r in use.relations
+                if r.attention >= 0.005
+            ),
+        ]
+        for use in slots
+    ]
+    columns = ["vector", "share", "theme", "top relations, with the average attention they give it"]
+    heat = figures.as_svg(figures.memory_heat_map(memory))
+    more = ""
+    if len(rows) > 12:
+        more = (
+            f"<details><summary>The other {len(rows) - 12} vectors</summary>"
+            f'<div class="inner">{_table(columns, rows[12:], (2, 3))}</div></details>'
+        )
+    return (
+        f"<p>What each memory vector is looked up for: the average attention of each relation's "
+        f"training queries. {unused} of {len(slots)} vectors are never used. A ^ marks an inverse "
+        f'relation.</p><figure class="map">{heat}</figure>'
+        f'<div class="slots">{_table(columns, rows[:12], (2, 3))}{more}</div>'
+    )
+
+
+def _examples(examples: Sequence[Example]) -> str:
+    if not examples:
+        return "<p>No question of the split shows any of the kinds looked for.</p>"
+    return "".join(_example(example, first=not i) for i, example in enumerate(examples))
+
+
+def _example(example: Example, first: bool) -> str:
+    found = example.explanation
+    rank = f"rank {found.target_rank:g}" if found.target_rank is not None else ""
+    about = f" <small>{escape(found.target.description)}</small>" if found.target else ""
+    steps = "".join(_step(found, step) for step in found.steps)
+    reasons = "".join(f"<li>{_breakable(reason)}</li>" for reason in found.reasons)
+    inverse = found.relation.startswith("^")
+    relation = short_relation(found.relation.removeprefix("^"))
+    query = ("?", relation, found.head.label) if inverse else (found.head.label, relation, "?")
+    return (
+        f"<details{' open' if first else ''}><summary><h3>({_breakable(', '.join(query))})</h3> "
+        f'<span class="tag {example.kind}">{KINDS[example.kind]}</span></summary>'
+        f'<div class="inner"><p>{_breakable(found.question)}<br>True answer: '
+        f"<b>{escape(found.target.label if found.target else '')}</b>{about}, {rank}.</p>"
+        f"{steps}<ul>{reasons}</ul></div></details>"
+    )
+
+
+def _step(found: Explanation, step: Step) -> str:
+    here = " answers" if step.number == found.answering_step else ""
+    rank = "" if step.target_rank is None else f"<div>rank {step.target_rank:g}</div>"
+    looks = "<br>".join(
+        f"{slot.slot} ({escape(slot.theme)}) {slot.weight:.0%}" for slot in step.attention
+    )
+    near = "<br>".join(_near(pair) for pair in step.nearest)
+    answers = "<br>".join(
+        f"<span{_hit(found.target is not None and answer.id == found.target.id)}>"
+        f"{f'#{answer.rank} ' if answer.rank > len(step.answers) else ''}"
+        f"{escape(answer.label)} {answer.probability:.1%}</span>"
+        + (f" <small>{answer.known}</small>" if answer.known else "")
+        for answer in step.answers
+    )
+    return (
+        f'<div class="step{here}"><div><h4>Step {step.number}{", answers" if here else ""}</h4>'
+        f'<div class="bar"><i style="width:{100 * step.stop_weight:.1f}%"></i></div>'
+        f"<small>stop {step.stop_probability:.2g}, weight {step.stop_weight:.1%}</small>{rank}"
+        f"</div><div><h5>says</h5>{answers}</div><div><h5>near</h5>{near}</div>"
+        f"<div><h5>looks at</h5>{looks or '<small>nothing more</small>'}</div></div>"
+    )
+
+
+def _near(pair: NearPair) -> str:
+    words = _breakable(f"[{pair.head.label}, {short_relation(pair.relation)}]")
+    mark = " <small>has the answer</small>" if pair.holds_answer else ""
+    return f"<span{_hit(pair.holds_answer)}>{words}</span> {pair.distance:.1f}{mark}"
+
+
+def _breakable(text: str) -> str:
+    """Escaped text whose long relation names may break after / and _."""
+    return escape(text).replace("/", "/<wbr>").replace("_", "_<wbr>")
+
+
+def _hit(is_hit: bool) -> str:
+    return ' class="hit"' if is_hit else ""

@@ -1,0 +1,110 @@
+"""An entity in the training graph: its facts, facts among its neighbours, and predicted links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ekgn.kbc.answers import Ints
+from ekgn.web.schema import Edge, NeighbourhoodReply, Node
+from ekgn.web.served import ServedRun
+
+ASKED_RELATIONS = 12  # relations of the entity for which links are predicted
+LEAST_PROBABILITY = 0.005  # of a link worth drawing
+MOST_BETWEEN = 60  # facts drawn between neighbours
+
+
+def neighbourhood(served: ServedRun, entity: int, facts: int, predicted: int) -> NeighbourhoodReply:
+    """At most `facts` training facts of an entity and `predicted` links it may have besides."""
+    rows, left_out = _facts_of(served, entity, facts)
+    links = list(_predictions(served, entity, predicted))
+    edges = [_edge(served, row) for row in rows.tolist()]
+    shown = {entity, *rows[:, 0].tolist(), *rows[:, 2].tolist()}
+    for head, relation, tail, probability in links:
+        edges.append(_edge(served, (head, relation, tail), probability))
+        shown |= {head, tail}
+    edges += [_edge(served, row) for row in _between(served, shown - {entity}).tolist()]
+    things = sorted(shown, key=lambda index: (index != entity, -served.facts[index], index))
+    return NeighbourhoodReply(
+        centre=served.entity_thing(entity),
+        nodes=[
+            Node(**served.entity_thing(index).model_dump(), facts=int(served.facts[index]))
+            for index in things
+        ],
+        edges=edges,
+        facts_left_out=left_out,
+    )
+
+
+def _facts_of(served: ServedRun, entity: int, most: int) -> tuple[Ints, int]:
+    """Training facts of an entity, taken in turn from each of its relations, and how many more."""
+    train, width = served.run.known["train"], served.run.graph.num_relations
+    low, high = np.searchsorted(train.heads, [entity, entity + 1])
+    rows = np.arange(low, high)
+    which, others = train.gather(rows)
+    relations = train.relations[rows][which]
+    within = np.arange(len(others)) - np.concatenate([[0], np.cumsum(np.bincount(which))])[which]
+    order = np.lexsort((relations, within))[:most]
+    inverse = relations >= width
+    heads = np.where(inverse, others, entity)
+    tails = np.where(inverse, entity, others)
+    facts = np.stack([heads, relations % width, tails], axis=1)[order]
+    # A fact of the entity with itself is found from either end.
+    _, first = np.unique(facts, axis=0, return_index=True)
+    return facts[np.sort(first)], max(0, len(others) - most)
+
+
+def _predictions(
+    served: ServedRun, entity: int, most: int
+) -> Iterator[tuple[int, int, int, float]]:
+    """The most probable facts that are not known, over the relations the entity has most of."""
+    train, width = served.run.known["train"], served.run.graph.num_relations
+    low, high = np.searchsorted(train.heads, [entity, entity + 1])
+    sizes = np.diff(train.offsets)[low:high]
+    asked = train.relations[low:high][np.argsort(-sizes, kind="stable")][:ASKED_RELATIONS]
+    if not len(asked) or not most:
+        return
+    queries = [(entity, int(relation)) for relation in asked]
+    found = served.run.predict_many(queries, most, hide_known=True)
+    index_of = served.run.graph.entities.index_of
+    best = sorted(
+        (
+            (answer.probability, index_of[answer.id], int(relation))
+            for relation, answers in zip(asked, found, strict=True)
+            for answer in answers
+            if index_of[answer.id] != entity
+        ),
+        reverse=True,
+    )
+    for probability, other, relation in best[:most]:
+        if probability < LEAST_PROBABILITY:
+            return
+        if relation >= width:
+            yield other, relation - width, entity, probability
+        else:
+            yield entity, relation, other, probability
+
+
+def _between(served: ServedRun, nodes: set[int]) -> Ints:
+    """Some training facts whose both ends are among the nodes."""
+    is_shown = np.zeros(served.run.graph.num_entities, bool)
+    is_shown[list(nodes)] = True
+    train = served.run.graph.train
+    inside = train[is_shown[train[:, 0]] & is_shown[train[:, 2]]]
+    _, first = np.unique(inside[:, [0, 2]], axis=0, return_index=True)
+    return inside[np.sort(first)][:MOST_BETWEEN]
+
+
+def _edge(
+    served: ServedRun, fact: list[int] | tuple[int, int, int], probability: float | None = None
+) -> Edge:
+    head, relation, tail = fact
+    ids = served.run.graph.entities.ids
+    return Edge(
+        source=ids[head],
+        target=ids[tail],
+        relation=served.relation_thing(relation),
+        kind="train" if probability is None else "predicted",
+        probability=probability,
+    )

@@ -1,0 +1,265 @@
+"""The JSON API: every page of the site has its twin here, at its address with /api before it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.responses import PlainTextResponse
+
+import ekgn
+from ekgn.web import schema
+from ekgn.web.neighbourhood import neighbourhood
+from ekgn.web.problems import Problem
+from ekgn.web.served import Asked, ServedRun
+from ekgn.web.served_paths import ServedPaths
+from ekgn.web.site import Served, Site
+
+ERRORS: dict[int | str, dict[str, object]] = {
+    status: {"model": schema.ErrorReply, "description": meaning}
+    for status, meaning in (
+        (400, "The request cannot be read."),
+        (401, "A token is needed."),
+        (404, "No such run, entity, relation or page."),
+        (405, "This address does not take this method."),
+        (409, "Several have this name; suggestions hold their ids."),
+        (413, "The body is too large."),
+        (414, "The address is too long."),
+        (421, "The server does not answer to this host name."),
+        (422, "The request is well formed but wrong."),
+        (503, "Too busy, or it took too long."),
+    )
+}
+api = APIRouter(prefix="/api", responses=ERRORS)
+service = APIRouter(responses={code: ERRORS[code] for code in (401, 405, 414, 421)})
+
+
+def site_of(request: Request) -> Site:
+    """The site that a request came to."""
+    site: Site = request.app.state.site
+    return site
+
+
+RunName = Annotated[str, Path(description="The name of a served run.")]
+
+
+# Asynchronous, though nothing is awaited: others would each be sent through a thread.
+async def _run(request: Request, run: RunName) -> Served:
+    return site_of(request).run(run)
+
+
+async def _kbc(request: Request, run: RunName) -> ServedRun:
+    found = site_of(request).run(run)
+    if not isinstance(found, ServedRun):
+        raise Problem(404, "wrong_task", f"{found.name} is a run of task 'paths', not of facts.")
+    return found
+
+
+async def _paths(request: Request, run: RunName) -> ServedPaths:
+    found = site_of(request).run(run)
+    if not isinstance(found, ServedPaths):
+        raise Problem(404, "wrong_task", f"{found.name} is a run of task 'kbc', not of paths.")
+    return found
+
+
+AnyRun = Annotated[Served, Depends(_run)]
+Kbc = Annotated[ServedRun, Depends(_kbc)]
+Paths = Annotated[ServedPaths, Depends(_paths)]
+Node = Annotated[int | None, Query(ge=0, le=10**9, description="The number of a node.")]
+Text = Annotated[str | None, Query(max_length=schema.MAX_NAME, description="An id or a name.")]
+EntityName = Annotated[str, Query(max_length=schema.MAX_NAME, description="An id or a name.")]
+Top = Annotated[int, Query(ge=1, le=schema.MAX_TOP, description="How many answers.")]
+Rule = Annotated[
+    str | None,
+    Query(
+        max_length=20, description="argmax, mixture, last, sample or step:N; else the run's own."
+    ),
+]
+Typed = Annotated[str, Query(max_length=schema.MAX_NAME, description="What was typed so far.")]
+Limit = Annotated[int, Query(ge=1, le=50, description="How many names.")]
+
+
+@service.get("/healthz", tags=["service"])
+async def health(request: Request) -> schema.HealthReply:
+    """Whether the server is up."""
+    return schema.HealthReply(version=ekgn.__version__, runs=len(site_of(request).runs))
+
+
+@service.get("/metrics", tags=["service"], response_class=PlainTextResponse)
+async def server_metrics(request: Request) -> PlainTextResponse:
+    """Counters and times in the Prometheus text format."""
+    return PlainTextResponse(
+        site_of(request).monitor.text(), media_type="text/plain; version=0.0.4"
+    )
+
+
+@api.get("/runs", tags=["runs"])
+async def runs(request: Request) -> schema.RunsReply:
+    """The runs that are served."""
+    return schema.RunsReply(
+        version=ekgn.__version__, runs=[run.summary for run in site_of(request).runs.values()]
+    )
+
+
+@api.get("/runs/{run}", tags=["runs"])
+async def one_run(request: Request, run: AnyRun) -> schema.RunReply:
+    """One run, with example questions from its held-out facts."""
+    if isinstance(run, ServedPaths):
+        return schema.RunReply(run=run.summary, pairs=run.pairs)
+    return schema.RunReply(
+        run=run.summary, examples=await site_of(request).long(lambda: run.examples)
+    )
+
+
+@api.get("/runs/{run}/metrics", tags=["runs"])
+async def run_metrics(request: Request, run: AnyRun) -> schema.MetricsReply:
+    """The record of a run: data, settings, curve, evaluations."""
+    return await site_of(request).long(run.metrics)
+
+
+@api.get("/runs/{run}/entities", tags=["search"])
+async def search_entities(run: Kbc, q: Typed = "", limit: Limit = 10) -> schema.SearchReply:
+    """Entities by name, prefix or with typos."""
+    return schema.SearchReply(query=q, hits=run.search_entities(q, limit))
+
+
+@api.get("/runs/{run}/relations", tags=["search"])
+async def search_relations(
+    run: Kbc,
+    q: Typed = "",
+    limit: Limit = 10,
+    entity: Text = None,
+    side: Annotated[
+        Literal["head", "tail"], Query(description="Where the entity stands in the fact.")
+    ] = "head",
+) -> schema.SearchReply:
+    """Relations by name, prefix or with typos; those that an entity has facts of come first."""
+    of = None if entity is None else run.entity(entity)
+    return schema.SearchReply(query=q, hits=run.search_relations(q, limit, of, side))
+
+
+@api.get("/runs/{run}/entity", tags=["search"])
+async def one_entity(run: Kbc, entity: EntityName) -> schema.EntityReply:
+    """One entity, and what can be asked about it."""
+    index = run.entity(entity)
+    return schema.EntityReply(
+        entity=run.entity_thing(index),
+        facts=int(run.facts[index]),
+        as_head=[hit for hit in run.search_relations("", 50, index, "head") if hit.facts],
+        as_tail=[hit for hit in run.search_relations("", 50, index, "tail") if hit.facts],
+    )
+
+
+@api.get("/runs/{run}/predict", tags=["answers"])
+async def predict(
+    request: Request,
+    run: Kbc,
+    head: Text = None,
+    relation: Text = None,
+    tail: Text = None,
+    top: Top = 10,
+    hide_known: bool = False,
+    rule: Rule = None,
+) -> schema.PredictReply:
+    """The most probable tail, head or relation: give the other two parts of the fact."""
+    query = schema.Query(head=head, relation=relation, tail=tail)
+    return (await _answers(site_of(request), run, [query], top, hide_known, rule))[0]
+
+
+@api.post("/runs/{run}/predict", tags=["answers"])
+async def predict_many(
+    request: Request, run: Kbc, body: schema.PredictRequest
+) -> schema.PredictManyReply:
+    """Answers to many questions at once."""
+    replies = await _answers(
+        site_of(request), run, body.queries, body.top, body.hide_known, body.rule
+    )
+    return schema.PredictManyReply(replies=replies)
+
+
+async def _answers(
+    site: Site,
+    run: ServedRun,
+    queries: list[schema.Query],
+    top: int,
+    hide_known: bool,
+    rule: str | None,
+) -> list[schema.PredictReply]:
+    chosen = run.check_rule(rule)
+    questions = [run.question(query.head, query.relation, query.tail) for query in queries]
+    asked = [
+        Asked(head, relation, top) for _, head, relation, _ in questions if relation is not None
+    ]
+    found = iter(await site.predict(run, hide_known, chosen, asked) if asked else [])
+    replies = []
+    for question, head, relation, tail in questions:
+        if relation is not None:
+            answers = next(found)
+        else:
+            assert tail is not None
+            answers = await site.long(run.relations_between, head, tail, top, hide_known)
+        replies.append(schema.PredictReply(question=question, rule=chosen, answers=answers))
+    return replies
+
+
+@api.get("/runs/{run}/explain", tags=["answers"])
+async def explain(
+    request: Request,
+    run: Kbc,
+    head: Text = None,
+    relation: Text = None,
+    tail: Text = None,
+    target: Text = None,
+    top: Top = 10,
+    nearest: Annotated[int, Query(ge=1, le=20, description="Observed pairs per step.")] = 3,
+    rule: Rule = None,
+) -> schema.ExplainReply:
+    """Every step of answering: stop probability, attention, nearest observed pairs, answers.
+
+    Give the relation and the head or the tail; with all three, the tail is asked for and the given
+    one is followed. `target` is an answer to follow through the steps.
+    """
+    if head is not None and tail is not None and relation is not None and target is None:
+        tail, target = None, tail
+    question, first, index, _ = run.question(head, relation, tail)
+    if index is None:
+        message = "A question without relation has no steps to explain: ask /predict instead."
+        raise Problem(422, "incomplete_question", message)
+    chosen = run.check_rule(rule)
+    goal = None if target is None else run.entity(target)
+    return await site_of(request).long(
+        run.explain, question, first, index, goal, top, nearest, chosen
+    )
+
+
+@api.get("/runs/{run}/memory", tags=["inside"])
+async def memory(
+    request: Request,
+    run: Kbc,
+    top: Annotated[int, Query(ge=1, le=50, description="Relations per memory vector.")] = 8,
+    relation: Text = None,
+) -> schema.MemoryReply:
+    """What each memory vector is used for, and what a relation attends to."""
+    return await site_of(request).long(run.memory, top, relation)
+
+
+@api.get("/runs/{run}/neighbourhood", tags=["inside"])
+async def neighbours(
+    request: Request,
+    run: Kbc,
+    entity: EntityName,
+    facts: Annotated[int, Query(ge=1, le=200, description="Most training facts.")] = 30,
+    predicted: Annotated[int, Query(ge=0, le=50, description="Most predicted links.")] = 8,
+) -> schema.NeighbourhoodReply:
+    """An entity in the training graph, with links that are predicted."""
+    return await site_of(request).long(neighbourhood, run, run.entity(entity), facts, predicted)
+
+
+@api.get("/runs/{run}/paths", tags=["paths"])
+async def paths(
+    request: Request, run: Paths, start: Node = None, end: Node = None
+) -> schema.PathsReply:
+    """The sphere of the shortest-path task and, for two nodes, every step from one to the other."""
+    if (start is None) != (end is None):
+        raise Problem(422, "incomplete_question", "A path has two ends: give both start and end.")
+    return await site_of(request).long(run.paths, start, end)

@@ -1,0 +1,241 @@
+"""The shapes of what the API takes and gives. The explanation's shapes are those of ekgn.kbc."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from ekgn.api import Prediction
+from ekgn.kbc.explain import Explanation
+from ekgn.kbc.memory_map import RelationUse, SlotUse
+from ekgn.paths.explain import Explanation as PathExplanation
+
+MAX_NAME = 500
+MAX_TOP = 100
+MAX_QUERIES = 256
+
+Name = Annotated[str, StringConstraints(max_length=MAX_NAME)]
+Part = Literal["head", "relation", "tail"]
+
+
+class Thing(BaseModel):
+    """An entity or a relation: its identifier, and what people call it."""
+
+    id: str
+    label: str
+    description: str = ""
+
+
+class ErrorBody(BaseModel):
+    """What went wrong, for programs (code) and for people (message)."""
+
+    code: str = Field(examples=["unknown_entity"])
+    message: str
+    suggestions: list[Thing] = Field(default=[], description="What may have been meant.")
+
+
+class ErrorReply(BaseModel):
+    """The one shape of every error."""
+
+    error: ErrorBody
+
+
+class Question(BaseModel):
+    """A fact with one part missing."""
+
+    head: Thing | None
+    relation: Thing | None
+    tail: Thing | None
+    missing: Part
+
+
+class RunSummary(BaseModel):
+    """One of the runs that are served."""
+
+    name: str
+    task: Literal["kbc", "paths"]
+    graph: str
+    sizes: dict[str, int] = Field(examples=[{"entities": 14541, "relations": 237}])
+    max_steps: int
+    num_slots: int
+    answer_rule: str
+    metrics: dict[str, float] = Field(description="The latest test metrics, or validation ones.")
+    measured_on: str = Field(description="The split of the metrics; empty if none was measured.")
+
+
+class RunsReply(BaseModel):
+    """All runs that are served."""
+
+    version: str
+    runs: list[RunSummary]
+
+
+class Example(BaseModel):
+    """A question from the held-out facts, and the answer they hold."""
+
+    question: Question
+    answer: Thing
+
+
+class PathPair(BaseModel):
+    """Two nodes that are not neighbours."""
+
+    start: int
+    end: int
+
+
+class RunReply(BaseModel):
+    """One run, with questions to start from."""
+
+    run: RunSummary
+    examples: list[Example] = []
+    pairs: list[PathPair] = Field(default=[], description="For the shortest-path task.")
+
+
+class MetricsReply(BaseModel):
+    """The record of a run: what was trained on what, its curve, and its evaluations."""
+
+    run: RunSummary
+    data: dict[str, Any]
+    settings: dict[str, Any]
+    environment: dict[str, Any]
+    summary: dict[str, Any] = Field(description="Parameters, updates, epochs, seconds, the best.")
+    curve: list[dict[str, float | None]]
+    evaluations: dict[str, Any]
+    rule_baseline: dict[str, Any]
+
+
+class Hit(Thing):
+    """A name that was found."""
+
+    facts: int = Field(description="Training facts with it.")
+    match: Literal["exact", "prefix", "word", "similar"]
+
+
+class SearchReply(BaseModel):
+    """What a search found, best first."""
+
+    query: str
+    hits: list[Hit]
+
+
+class EntityReply(BaseModel):
+    """An entity, and the relations it has training facts of, most facts first."""
+
+    entity: Thing
+    facts: int
+    as_head: list[Hit]
+    as_tail: list[Hit]
+
+
+class PredictReply(BaseModel):
+    """The most probable answers to a question."""
+
+    question: Question
+    rule: str
+    answers: list[Prediction]
+
+
+class Query(BaseModel):
+    """Two of the three parts of a fact, each by id or name."""
+
+    model_config = ConfigDict(extra="forbid")
+    head: Name | None = None
+    relation: Name | None = None
+    tail: Name | None = None
+
+
+class PredictRequest(BaseModel):
+    """Many questions at once."""
+
+    model_config = ConfigDict(extra="forbid")
+    queries: Annotated[list[Query], Field(min_length=1, max_length=MAX_QUERIES)]
+    top: Annotated[int, Field(ge=1, le=MAX_TOP)] = 10
+    hide_known: bool = False
+    rule: Annotated[str, StringConstraints(max_length=20)] | None = None
+
+
+class PredictManyReply(BaseModel):
+    """The answers to many questions, in their order."""
+
+    replies: list[PredictReply]
+
+
+class Move(BaseModel):
+    """One answer on its way through the steps."""
+
+    id: str
+    label: str
+    known: str | None
+    ranks: list[int | None] = Field(description="By step; null beyond the ranks looked at.")
+    probabilities: list[float | None]
+
+
+class ExplainReply(BaseModel):
+    """Every step from the question to the answer."""
+
+    question: Question
+    explanation: Explanation
+    moves: list[Move] = Field(description="Answers that are among the best at some step.")
+    themes: list[str] = Field(description="What each memory vector stands for.")
+
+
+class HeatMap(BaseModel):
+    """Average attention of relations (columns) to memory vectors (rows), alike ones together."""
+
+    slots: list[int]
+    relations: list[str]
+    values: list[list[float]]
+
+
+class MemoryReply(BaseModel):
+    """What the memory holds."""
+
+    run: RunSummary
+    slots: list[SlotUse]
+    heat_map: HeatMap
+    relations_left_out: int = Field(description="Relations beyond the most frequent ones.")
+    relation: RelationUse | None = Field(description="What the relation asked for attends to.")
+
+
+class Node(Thing):
+    """An entity in a neighbourhood."""
+
+    facts: int
+
+
+class Edge(BaseModel):
+    """A training fact, or one that is predicted."""
+
+    source: str
+    target: str
+    relation: Thing
+    kind: Literal["train", "predicted"]
+    probability: float | None = None
+
+
+class NeighbourhoodReply(BaseModel):
+    """An entity, its training facts, and links that the model predicts."""
+
+    centre: Thing
+    nodes: list[Node]
+    edges: list[Edge]
+    facts_left_out: int
+
+
+class PathsReply(BaseModel):
+    """The sphere and, for two nodes, every step of finding the way from one to the other."""
+
+    run: RunSummary
+    points: list[list[float]] = Field(description="x, y, z of each node.")
+    examples: list[PathPair]
+    explanation: PathExplanation | None
+
+
+class HealthReply(BaseModel):
+    """The server is up."""
+
+    status: Literal["ok"] = "ok"
+    version: str
+    runs: int

@@ -1,0 +1,112 @@
+"""Everything that is served: the runs by name, the model's queue, the thread for long work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ekgn.api import Predictions, Run, find_run
+from ekgn.checkpoint import RunFolder, read_json
+from ekgn.errors import EkgnError
+from ekgn.paths.run import PathsRun
+from ekgn.web.batching import Batcher, Busy
+from ekgn.web.monitoring import Monitor
+from ekgn.web.problems import Problem
+from ekgn.web.schema import Thing
+from ekgn.web.served import Asked, ServedRun
+from ekgn.web.served_paths import ServedPaths
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+Served = ServedRun | ServedPaths
+MOST_LONG_JOBS = 32  # explanations and the like that may wait for their turn
+
+
+class Site:
+    """The runs, and the two threads that work for them.
+
+    Predictions of all requests go through one queue in batches. What takes longer (explanations,
+    the memory map, neighbourhoods) has a thread of its own, so that it never holds them up.
+    """
+
+    def __init__(self, runs: Sequence[str | Path]) -> None:
+        self.monitor = Monitor()
+        self.runs: dict[str, Served] = {}
+        for given in runs:
+            path = find_run(given)
+            name = self._free_name(path.resolve().name)
+            self.runs[name] = load_served(name, path)
+        self._batchers: dict[str, Batcher[tuple[bool, str], Asked, Predictions]] = {}
+        self._long = ThreadPoolExecutor(max_workers=1, thread_name_prefix="long")
+        self._long_jobs = 0
+
+    def start(self) -> None:
+        """Start the queues, and make in the background what first visitors would wait for."""
+        for name, served in self.runs.items():
+            if isinstance(served, ServedRun):
+                self._batchers[name] = Batcher(
+                    served.answer, most=served.batch_size, on_batch=self.monitor.batch
+                )
+            self._long.submit(_prepare, served)
+
+    def close(self) -> None:
+        """Finish what was begun and end the threads."""
+        for batcher in self._batchers.values():
+            batcher.close()
+        self._long.shutdown(wait=True, cancel_futures=True)
+
+    def run(self, name: str) -> Served:
+        """A run by the name it is served under."""
+        if name not in self.runs:
+            names = [Thing(id=known, label=known) for known in self.runs]
+            message = f"No run is served as '{name[:80]}'."
+            raise Problem(404, "unknown_run", message, names)
+        return self.runs[name]
+
+    async def predict(
+        self, served: ServedRun, hide_known: bool, rule: str, asked: Sequence[Asked]
+    ) -> list[Predictions]:
+        """Answers through the model's queue."""
+        try:
+            return await self._batchers[served.name].ask((hide_known, rule), asked)
+        except Busy:
+            raise _busy() from None
+
+    async def long(self, work: Callable[..., T], *given: Any) -> T:
+        """The result of some longer work, done in its turn."""
+        if self._long_jobs >= MOST_LONG_JOBS:
+            raise _busy()
+        self._long_jobs += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._long, work, *given)
+        finally:
+            self._long_jobs -= 1
+
+    def _free_name(self, base: str) -> str:
+        names = (f"{base}-{n}" if n > 1 else base for n in range(1, 10_000))
+        return next(name for name in names if name not in self.runs)
+
+
+def load_served(name: str, path: Path) -> Served:
+    """The run in a folder, ready to be asked."""
+    task = read_json(RunFolder.existing(path).config).get("task")
+    if task == ServedRun.task:
+        return ServedRun(name, Run(path))
+    if task == ServedPaths.task:
+        return ServedPaths(name, PathsRun(path))
+    raise EkgnError(f"{path} is a run of task '{task}', which cannot be served.")
+
+
+def _prepare(served: Served) -> None:
+    try:
+        served.prepare()
+    except Exception:
+        log.exception("Could not prepare the run %s", served.name)
+
+
+def _busy() -> Problem:
+    return Problem(503, "busy", "Too many requests are waiting. Try again in a moment.")

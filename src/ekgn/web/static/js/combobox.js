@@ -1,0 +1,90 @@
+// A search box with suggestions, usable with the keyboard alone.
+import { html, useState, useEffect, useRef, fetchJson, address, relationWords, count } from "./lib.js";
+
+const PAUSE = 90; // milliseconds of quiet before what was typed is searched
+
+/** The suggestions for what is typed, while the box is open. */
+function useSuggestions(source, text, open) {
+  const [found, setFound] = useState({ hits: [], loading: false });
+  useEffect(() => {
+    if (!open) return undefined;
+    const abort = new AbortController();
+    setFound((before) => ({ ...before, loading: true }));
+    const timer = setTimeout(() => {
+      fetchJson(address(source.path, { ...source.params, q: text, limit: 8 }), abort.signal)
+        .then((reply) => setFound({ hits: reply.hits, text }))
+        .catch((error) => { if (error.name !== "AbortError") setFound({ hits: [], error }); });
+    }, text ? PAUSE : 0);
+    return () => { clearTimeout(timer); abort.abort(); };
+  }, [source.path, JSON.stringify(source.params), text, open]);
+  return found;
+}
+
+/** value: { text, thing }, where thing is what was picked from the suggestions. */
+export function Combobox({ id, label, placeholder, value, onChange, onEnter, source, words = (text) => text }) {
+  const [open, setOpen] = useState(false);
+  const [active, setActive] = useState(-1);
+  const box = useRef(null);
+  const searched = value.thing ? "" : value.text;
+  const found = useSuggestions(source, searched, open);
+  useEffect(() => setActive(-1), [searched, open]);
+
+  const pick = (hit) => {
+    onChange({ text: words(hit.label), thing: hit });
+    setOpen(false);
+  };
+  const onKey = (event) => {
+    const last = found.hits.length - 1;
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      if (!open) { setOpen(true); return; }
+      const step = event.key === "ArrowDown" ? 1 : -1;
+      setActive((now) => { const next = now + step; return next > last ? -1 : next < -1 ? last : next; });
+    } else if (event.key === "Enter") {
+      event.preventDefault();
+      if (open && active >= 0 && found.hits[active]) pick(found.hits[active]);
+      else { setOpen(false); onEnter?.(); }
+    } else if (event.key === "Escape" && open) {
+      event.preventDefault();
+      setOpen(false);
+    } else if (event.key === "Tab" && open && active >= 0 && found.hits[active]) {
+      pick(found.hits[active]);
+    }
+  };
+  const listId = `${id}-list`;
+  return html`<div class="combo" onFocusOut=${(event) => { if (!event.currentTarget.contains(event.relatedTarget)) setOpen(false); }}>
+    <label for=${id}>${label}</label>
+    <input id=${id} ref=${box} type="text" role="combobox" autocomplete="off" autocapitalize="off" spellcheck=${false}
+      aria-autocomplete="list" aria-expanded=${open} aria-controls=${listId}
+      aria-activedescendant=${open && active >= 0 ? `${id}-${active}` : undefined}
+      placeholder=${placeholder} value=${value.text} maxlength="500" class=${value.thing ? "picked" : ""}
+      onInput=${(event) => { onChange({ text: event.target.value, thing: null }); setOpen(true); }}
+      onFocus=${() => setOpen(true)} onClick=${() => setOpen(true)} onKeyDown=${onKey} />
+    ${value.text && html`<button type="button" class="clear" aria-label=${`Clear ${label}`}
+      onClick=${() => { onChange({ text: "", thing: null }); box.current.focus(); }}>×</button>`}
+    <ul id=${listId} role="listbox" aria-label=${`${label} suggestions`} hidden=${!open || (!found.hits.length && !(found.text && !found.loading))}>
+      ${found.hits.map((hit, place) => html`<li key=${hit.id} id=${`${id}-${place}`} role="option" aria-selected=${place === active}
+        class=${place === active ? "active" : ""} onMouseDown=${(event) => { event.preventDefault(); pick(hit); }}
+        onMouseMove=${() => setActive(place)}>
+        <span class="hit-name">${words(hit.label)}</span>
+        <span class="hit-more">${hit.description || (hit.label !== hit.id ? hit.id : "")}</span>
+        <span class="hit-facts" title=${`${count(hit.facts)} training facts`}>${count(hit.facts)}</span>
+      </li>`)}
+      ${!found.hits.length && found.text && html`<li class="none" role="option" aria-selected="false" aria-disabled="true">Nothing is called like “${found.text}”</li>`}
+    </ul>
+  </div>`;
+}
+
+export const empty = { text: "", thing: null };
+/** The value of a box that shows something known. */
+export const picked = (thing, words = (text) => text) => (thing ? { text: words(thing.label), thing } : empty);
+/** What is sent for a box: the id of what was picked, else the text as it stands. */
+export const wanted = (value) => value.thing?.id ?? value.text.trim();
+
+export const EntityBox = ({ run, ...rest }) =>
+  html`<${Combobox} ...${rest} source=${{ path: `/api/runs/${encodeURIComponent(run)}/entities` }} />`;
+
+/** A box for relations; with an entity, those it has facts of come first. */
+export const RelationBox = ({ run, entity, side, ...rest }) =>
+  html`<${Combobox} ...${rest} words=${relationWords}
+    source=${{ path: `/api/runs/${encodeURIComponent(run)}/relations`, params: entity ? { entity, side } : {} }} />`;

@@ -1,0 +1,47 @@
+// The first view: what this is, a question to type, and questions to start from.
+import { html, useJson, useTitle, Link, Loading, Trouble, percent, count, runPath } from "./lib.js";
+import { AskForm, Sentence, questionAddress } from "./ask.js";
+
+const ids = (question) => ({ head: question.head?.id, relation: question.relation?.id, tail: question.tail?.id });
+
+export function Home({ run }) {
+  useTitle(run.graph);
+  const { data, error, again } = useJson(`/api/runs/${encodeURIComponent(run.name)}`);
+  return html`
+    <header class="hero">
+      <h1 tabindex="-1">Ask ${run.graph} what it does not say</h1>
+      <p class="lead">A model has read ${count(run.sizes.train)} facts about ${count(run.sizes.entities)} things.
+        Give it a fact with a gap and watch it look things up in its memory, step by step, until it is sure enough to stop.</p>
+    </header>
+    <${AskForm} run=${run.name} />
+    <section aria-labelledby="examples">
+      <h2 id="examples">Questions it was never told the answer to</h2>
+      ${error && html`<${Trouble} error=${error} again=${again} />`}
+      ${!data && !error && html`<${Loading} what="Choosing examples" />`}
+      ${data && html`<ul class="examples">${data.examples.map(({ question }) => html`
+        <li key=${questionAddress(run.name, ids(question))}><${Link} class="card example" href=${questionAddress(run.name, ids(question))}>
+          <${Sentence} question=${question} /><//></li>`)}</ul>`}
+    </section>
+    <section class="guide" aria-labelledby="guide">
+      <h2 id="guide">How to read an answer</h2>
+      <ol class="guide-steps">
+        <li><b>Each card is a step.</b> The model starts from the two parts you gave and holds them as one state.</li>
+        <li><b>It looks into its memory.</b> The strip shows which of its ${run.num_slots} memory vectors it reads; the names say what they are mostly used for.</li>
+        <li><b>It asks itself whether to stop.</b> The bar is that probability. After at most ${run.max_steps} steps it answers.</li>
+        <li><b>You see what it is close to.</b> Observed pairs near its state are the facts the answer leans on.</li>
+      </ol>
+    </section>
+    <${RunFacts} run=${run} />`;
+}
+
+const NAMES = { hits_at_10: "in its first ten", hits_at_1: "right away", mean_rank: "mean rank of the truth" };
+
+function RunFacts({ run }) {
+  const shown = Object.keys(NAMES).filter((name) => name in run.metrics);
+  if (!shown.length) return null;
+  return html`<section class="run-facts" aria-label="How good it is">
+    <p class="small soft">On ${run.measured_on === "test" ? "test" : "validation"} facts it never saw, this model has the true answer</p>
+    <dl>${shown.map((name) => html`<div key=${name}><dd>${name === "mean_rank" ? run.metrics[name].toFixed(1) : percent(run.metrics[name])}</dd><dt>${NAMES[name]}</dt></div>`)}</dl>
+    <${Link} class="small" href=${runPath(run.name, "metrics")}>All measurements<//>
+  </section>`;
+}

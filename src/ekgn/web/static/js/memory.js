@@ -1,0 +1,102 @@
+// What the memory holds: each vector's share and relations, and the map of who looks where.
+import { html, useState, useEffect, useRef, useJson, useTitle, useWidth, Loading, Trouble, percent, runPath, relationWords, relationWay, go } from "./lib.js";
+import { RelationBox, empty, picked, wanted } from "./combobox.js";
+
+
+const FIRST = 12; // vectors shown until all are asked for
+
+export function MemoryPage({ run, params }) {
+  const { data, error, loading, again } = useJson(`/api${runPath(run.name, "memory", { relation: params.relation })}`);
+  const [slot, setSlot] = useState(null);
+  const [box, setBox] = useState(empty);
+  useTitle("Memory");
+  useEffect(() => setBox(params.relation ? picked({ id: params.relation, label: params.relation.replace(/^\^/, "") }, relationWords) : empty), [params.relation]);
+  const ask = (value) => { setBox(value); if (value.thing) go(runPath(run.name, "memory", { relation: value.thing.id })); else if (!value.text && params.relation) go(runPath(run.name, "memory")); };
+  const [all, setAll] = useState(false);
+  const used = data?.slots.filter((one) => !one.unused) ?? [];
+  return html`
+    <header><h1 tabindex="-1">What the memory holds</h1>
+      <p class="lead">The model shares ${run.num_slots} memory vectors among all questions. Which relations read which vector
+        shows what each one came to stand for; the theme is made of the words those relations share.</p></header>
+    <div class="inline-form"><${RelationBox} id="memory-relation" label="Where does a relation look?" run=${run.name} value=${box}
+      onChange=${ask} onEnter=${() => wanted(box) && go(runPath(run.name, "memory", { relation: wanted(box) }))} placeholder="a relation" /></div>
+    ${loading && html`<${Loading} what="Reading the memory" />`}
+    ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => go(runPath(run.name, "memory", { relation: thing.id }), { replace: true })} />`}
+    ${data?.relation && html`<${RelationUse} use=${data.relation} />`}
+    ${data && html`
+      <section class="card" aria-labelledby="map"><h2 id="map">The map</h2>
+        <p class="small soft">A row for each memory vector, a column for each relation and its reverse, both ordered so that alike ones are neighbours. An arrow ← marks a relation asked from its other end.${data.relations_left_out > 0 && ` The ${data.heat_map.relations.length} most frequent are drawn.`}</p>
+        <${HeatMap} map=${data.heat_map} themes=${new Map(data.slots.map((one) => [one.slot, one.theme]))} onSlot=${setSlot} /></section>
+      <section aria-labelledby="vectors"><h2 id="vectors">${used.length} vectors in use${data.slots.length > used.length ? `, ${data.slots.length - used.length} never` : ""}</h2>
+        <ul class="slots">${used.slice(0, all ? used.length : FIRST).map((one) => html`<${SlotCard} key=${one.slot} one=${one} most=${used[0].share} marked=${slot === one.slot} />`)}</ul>
+        ${used.length > FIRST && !all && html`<p class="more"><button onClick=${() => setAll(true)}>Show all ${used.length}</button></p>`}</section>`}`;
+}
+
+function RelationUse({ use }) {
+  return html`<section class="card relation-use" aria-label="Where this relation looks"><h2>${relationWay(use.relation)}</h2>
+    <p class="small soft">${use.queries.toLocaleString("en")} training questions; they spread over ${use.effective_slots.toFixed(1)} vectors.</p>
+    <ol class="answers">${use.slots.map((one) => html`<li key=${one.slot}><span class="rank">${one.slot}</span><span>${one.theme}</span><span></span>
+      <span class="meter" aria-hidden="true"><i style=${{ width: percentWidth(one.attention, use.slots[0].attention) }}></i></span><span class="chance">${percent(one.attention)}</span></li>`)}</ol></section>`;
+}
+
+const percentWidth = (value, most) => `${(100 * value) / (most || 1)}%`;
+
+function SlotCard({ one, most, marked }) {
+  return html`<li id=${`slot-${one.slot}`} class=${`card slot-card ${marked ? "marked" : ""}`}>
+    <div class="step-title"><h2>${one.theme}</h2><span class="soft small">vector ${one.slot}</span></div>
+    <div class="bar" role="img" aria-label=${`${percent(one.share)} of all attention`}><i style=${{ width: percentWidth(one.share, most) }}></i></div>
+    <p class="small soft">${percent(one.share)} of all attention</p>
+    <ul class="small slot-relations">${one.relations.map((use) => html`<li key=${use.relation} title=${use.relation}><span>${relationWay(use.relation)}</span><span class="chance">${percent(use.attention)}</span></li>`)}</ul></li>`;
+}
+
+/** Drawn on a canvas: there can be tens of thousands of cells. The cards below say the same in words. */
+function HeatMap({ map, themes, onSlot }) {
+  const [ref, width] = useWidth(800);
+  const canvas = useRef(null);
+  const [at, setAt] = useState(null);
+  const [rows, columns] = [map.slots.length, map.relations.length];
+  const cell = Math.max(2, Math.min(56, width / Math.max(columns, 1)));
+  const tall = Math.max(6, Math.min(12, 640 / Math.max(rows, 1)));
+  const [wide, high] = [Math.round(cell * columns), Math.round(tall * rows)];
+  useEffect(() => {
+    const draw = () => paint(canvas.current, map, wide, high);
+    draw();
+    const watch = new MutationObserver(draw);
+    watch.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+    return () => watch.disconnect();
+  }, [map, wide, high]);
+  const locate = (event) => {
+    const frame = event.currentTarget.getBoundingClientRect();
+    const row = Math.floor((event.clientY - frame.top) / (frame.height / rows));
+    const column = Math.floor((event.clientX - frame.left) / (frame.width / columns));
+    if (row >= 0 && row < rows && column >= 0 && column < columns) { setAt([row, column]); onSlot(map.slots[row]); }
+  };
+  return html`<div class="heat" ref=${ref}>
+    <p class="small heat-read" aria-live="polite">${at
+      ? html`<b>${relationWay(map.relations[at[1]])}</b> gives <b>${percent(map.values[at[0]][at[1]])}</b> to vector ${map.slots[at[0]]}, <i>${themes.get(map.slots[at[0]])}</i>`
+      : html`<span class="soft">Point at the map to read it.</span>`}</p>
+    <div class="heat-scroll"><canvas ref=${canvas} width=${wide} height=${high} role="img"
+      aria-label="Average attention of each relation to each memory vector; the cards below list the strongest" onMouseMove=${locate}
+      onClick=${() => at && document.getElementById(`slot-${map.slots[at[0]]}`)?.scrollIntoView({ block: "center" })}
+      onMouseLeave=${() => { setAt(null); onSlot(null); }}></canvas></div></div>`;
+}
+
+function paint(canvas, map, wide, high) {
+  if (!canvas) return;
+  const scale = devicePixelRatio || 1;
+  canvas.width = wide * scale;
+  canvas.height = high * scale;
+  canvas.style.width = `${wide}px`;
+  canvas.style.height = `${high}px`;
+  const context = canvas.getContext("2d");
+  context.scale(scale, scale);
+  const colours = getComputedStyle(document.documentElement);
+  context.fillStyle = colours.getPropertyValue("--sunk");
+  context.fillRect(0, 0, wide, high);
+  context.fillStyle = colours.getPropertyValue("--accent");
+  const [dx, dy] = [wide / map.relations.length, high / map.slots.length];
+  map.values.forEach((row, y) => row.forEach((value, x) => {
+    context.globalAlpha = Math.sqrt(value);
+    context.fillRect(x * dx, y * dy, dx - (dx > 6 ? 1 : 0), dy - (dy > 6 ? 1 : 0));
+  }));
+}

@@ -1,0 +1,89 @@
+// The record of a run: how good, how it got there, on what.
+import { html, useJson, useTitle, Loading, Trouble, percent, count, runPath } from "./lib.js";
+import { Curve } from "./charts.js";
+
+const CURVES = [
+  ["hits_at_10", "Validation hits@10", { share: true }], ["mrr", "Validation MRR", {}],
+  ["mean_rank", "Validation mean rank", { best: "min" }], ["correct", "Correct validation paths", { share: true }],
+  ["valid", "Valid validation paths", { share: true }], ["loss", "Training loss", { best: "min" }],
+];
+
+export function MetricsPage({ run }) {
+  const { data, error, loading, again } = useJson(`/api${runPath(run.name, "metrics")}`);
+  useTitle("Measurements");
+  return html`
+    <header><h1 tabindex="-1">How good it is</h1>
+      <p class="lead">${run.task === "kbc"
+        ? "A held-out fact is hidden and all entities are ranked in its place; facts already known are left out of the ranking, and ties count half."
+        : "A path is valid if the hidden graph has all its edges, and correct if it is also the shortest."}</p></header>
+    ${loading && html`<${Loading} what="Reading the record" />`}
+    ${error && html`<${Trouble} error=${error} again=${again} />`}
+    ${data && html`<${Headline} data=${data} />
+      ${data.curve.length > 0 && html`<section aria-labelledby="curves"><h2 id="curves">The training</h2><div class="curves">
+        ${CURVES.filter(([name]) => name in data.curve[0]).map(([name, title, options]) => html`<${Curve} key=${name} title=${title} ...${options}
+          markAt=${data.summary.best?.step} points=${data.curve.map((line) => [line.epoch ?? line.step, line[name], line.step])} />`)}</div></section>`}
+      ${run.task === "kbc" && html`<${Evaluations} data=${data} /><${Categories} data=${data} />`}
+      ${run.task === "paths" && Object.keys(data.evaluations).length > 0 && html`<${PathEvaluations} data=${data} />`}
+      <div class="two"><${Facts} title="On what" pairs=${flat({ ...data.data, source: undefined, ...data.summary })} more=${sources(data.data.source)} />
+        <${Facts} title="Where and with what" pairs=${flat(data.environment)} /></div>
+      <${Facts} title="Settings" pairs=${flat(data.settings)} columns=${true} />`}`;
+}
+
+const NAMES = { hits_at_10: "hits@10", hits_at_3: "hits@3", hits_at_1: "hits@1", mrr: "MRR", mean_rank: "mean rank", correct: "correct", valid: "valid", adjusted_mean_rank_index: "AMRI" };
+const say = (name, value) => (value === undefined || value === null ? "–" : name === "mean_rank" ? value.toFixed(1) : ["mrr", "adjusted_mean_rank_index"].includes(name) ? value.toFixed(3) : percent(value));
+
+function Headline({ data }) {
+  const names = Object.keys(data.run.metrics);
+  if (!names.length) return html`<p class="soft">Nothing has been measured yet.</p>`;
+  return html`<section class="headline" aria-label="Headline"><p class="small soft">${data.run.measured_on === "test" ? "On the test split" : "Best on the validation split; the test split has not been evaluated"}</p>
+    <dl>${names.map((name) => html`<div class="card" key=${name}><dd>${say(name, data.run.metrics[name])}</dd><dt>${NAMES[name] ?? name}</dt></div>`)}</dl></section>`;
+}
+
+const COLUMNS = ["hits_at_10", "hits_at_3", "hits_at_1", "mrr", "mean_rank", "adjusted_mean_rank_index"];
+
+function Evaluations({ data }) {
+  const rows = Object.entries(data.evaluations).map(([name, found]) => [name.replace("/", ", rule "), found.micro]);
+  Object.entries(data.rule_baseline).forEach(([split, found]) => rows.push([`${split}, length-1 rules alone`, found.micro]));
+  if (!rows.length) return null;
+  return html`<section class="card scroll" aria-labelledby="evaluations"><h2 id="evaluations">Evaluations</h2><table>
+    <thead><tr><th scope="col">split</th>${COLUMNS.map((name) => html`<th scope="col" key=${name}>${NAMES[name]}</th>`)}</tr></thead>
+    <tbody>${rows.map(([name, found]) => html`<tr key=${name}><th scope="row">${name}</th>${COLUMNS.map((column) => html`<td key=${column}>${say(column, found?.[column])}</td>`)}</tr>`)}</tbody></table></section>`;
+}
+
+function Categories({ data }) {
+  const found = Object.values(data.evaluations).find((one) => one.split === "test") ?? Object.values(data.evaluations)[0];
+  if (!found?.categories) return null;
+  return html`<section class="card scroll" aria-labelledby="categories"><h2 id="categories">By kind of relation</h2><table>
+    <thead><tr><th scope="col">kind</th><th scope="col">facts</th><th scope="col">hits@10, head missing</th><th scope="col">hits@10, tail missing</th></tr></thead>
+    <tbody>${Object.entries(found.categories).map(([kind, sides]) => html`<tr key=${kind}><th scope="row">${kind}</th><td>${count(sides.tail?.count ?? 0)}</td><td>${percent(sides.head?.hits_at_10)}</td><td>${percent(sides.tail?.hits_at_10)}</td></tr>`)}</tbody></table></section>`;
+}
+
+function PathEvaluations({ data }) {
+  return html`<section class="card scroll" aria-labelledby="evaluations"><h2 id="evaluations">Evaluations</h2><table>
+    <thead><tr><th scope="col">split and decoding</th><th scope="col">paths</th><th scope="col">correct</th><th scope="col">valid</th></tr></thead>
+    <tbody>${Object.entries(data.evaluations).filter(([, found]) => found.all).map(([name, found]) => html`<tr key=${name}><th scope="row">${name}</th><td>${count(found.all.total)}</td>
+      <td>${percent(found.all.correct / found.all.total)}</td><td>${percent(found.all.valid / found.all.total)}</td></tr>`)}</tbody></table></section>`;
+}
+
+/** Nested values as "a.b" → text. */
+function flat(value, prefix = "") {
+  return Object.entries(value ?? {}).flatMap(([name, one]) => (one !== null && typeof one === "object" && !Array.isArray(one)
+    ? flat(one, `${prefix}${name}.`)
+    : one === undefined ? [] : [[prefix + name, Array.isArray(one) ? one.map((item) => (item && typeof item === "object" ? Object.values(item).join(" ") : item)).join(", ") : one]]));
+}
+
+const plain = (value) => (value === null ? "–" : typeof value === "boolean" ? (value ? "yes" : "no")
+  : typeof value === "number" ? (Number.isInteger(value) ? count(value) : String(Number(value.toPrecision(5)))) : String(value));
+
+/** Where the data came from: files with their checksums, and counts that are not zero. */
+function sources(source) {
+  const files = [...(source?.files ?? []), ...(source?.names ?? [])].map((file) => [file.name, `sha256 ${file.sha256.slice(0, 16)}…`]);
+  return [...files, ...flat({ ...source, files: null, names: null }).filter(([, value]) => value)];
+}
+
+function Facts({ title, pairs, columns = false, more = [] }) {
+  if (!pairs.length) return null;
+  return html`<section class="card"><h2>${title}</h2><dl class=${`facts ${columns ? "facts-columns" : ""}`}>${pairs.map(([name, value]) => html`
+    <div key=${name}><dt>${name.replace(/_/g, " ")}</dt><dd>${plain(value)}</dd></div>`)}</dl>
+    ${more.length > 0 && html`<details><summary class="small soft">Files and checks</summary><dl class="facts">${more.map(([name, value]) => html`<div key=${name}><dt>${name.replace(/_/g, " ")}</dt><dd>${plain(value)}</dd></div>`)}</dl></details>`}</section>`;
+}

@@ -1,0 +1,127 @@
+// An entity in the training graph; what the model would add is dashed.
+import { html, useState, useEffect, useRef, useJson, useTitle, Loading, Trouble, Link, percent, count, runPath, relationWords, go } from "./lib.js";
+import { EntityBox, picked, wanted, empty } from "./combobox.js";
+import { questionAddress } from "./ask.js";
+import { Trail, extended } from "./trail.js";
+
+export function NeighbourhoodPage({ run, params, trail }) {
+  const url = params.entity ? `/api${runPath(run.name, "neighbourhood", { entity: params.entity })}` : null;
+  const { data, error, loading, again } = useJson(url);
+  const [box, setBox] = useState(empty);
+  useTitle(data ? `Around ${data.centre.label}` : "Neighbourhood");
+  useEffect(() => { setBox(data ? picked(data.centre) : params.entity ? { text: params.entity, thing: null } : empty); }, [data, params.entity]);
+  const here = data ? extended(trail, `around ${data.centre.label}`) : trail;
+  const visit = (id) => go(runPath(run.name, "neighbourhood", { entity: id }), { trail: here });
+  const change = (value) => { setBox(value); if (value.thing) visit(value.thing.id); };
+  return html`
+    <${Trail} trail=${trail} />
+    <header><h1 tabindex="-1">${data ? html`Around ${data.centre.label}` : "A neighbourhood"}</h1>
+      <p class="lead">${data?.centre.description || "Pick an entity to see the facts around it, and the links the model would add."}</p></header>
+    <div class="inline-form"><${EntityBox} id="around" label="Entity" run=${run.name} value=${box} onChange=${change}
+      onEnter=${() => wanted(box) && visit(wanted(box))} placeholder="an entity" /></div>
+    ${loading && url && html`<${Loading} what="Drawing" />`}
+    ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => go(runPath(run.name, "neighbourhood", { entity: thing.id }), { replace: true, trail })} />`}
+    ${data && html`
+      <${Drawing} data=${data} visit=${visit} />
+      <p class="legend small soft"><span class="edge-key"></span> training fact <span class="edge-key dashed"></span> predicted link
+        ${data.facts_left_out > 0 && html`· ${count(data.facts_left_out)} more facts are not drawn`} · click a name to move there</p>
+      <div class="two">
+        <${Links} title="The model would add" edges=${data.edges.filter((edge) => edge.kind === "predicted")} data=${data} run=${run.name} trail=${here} />
+        <${Links} title="Training says" edges=${data.edges.filter((edge) => edge.kind === "train" && [edge.source, edge.target].includes(data.centre.id))} data=${data} run=${run.name} trail=${here} />
+      </div>`}`;
+}
+
+function Links({ title, edges, data, run, trail }) {
+  const name = new Map(data.nodes.map((node) => [node.id, node.label]));
+  return html`<section class="card"><h2>${title}</h2>${edges.length ? html`<ul class="links">${edges.map((edge) => html`
+    <li key=${`${edge.source}\n${edge.relation.id}\n${edge.target}`}>
+      <${Link} trail=${trail} href=${questionAddress(run, edge.source === data.centre.id ? { head: edge.source, relation: edge.relation.id, target: edge.target } : { tail: edge.target, relation: edge.relation.id, target: edge.source })}>
+        <b>${name.get(edge.source)}</b> <i title=${edge.relation.label}>${relationWords(edge.relation.label)}</i> <b>${name.get(edge.target)}</b><//>
+      ${edge.probability !== null && html`<span class="chance">${percent(edge.probability)}</span>`}</li>`)}</ul>` : html`<p class="small soft">Nothing.</p>`}</section>`;
+}
+
+const short = (text, most = 26) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
+function Drawing({ data, visit }) {
+  const place = useRef(null);
+  const [failed, setFailed] = useState(false);
+  useEffect(() => {
+    let graph = null;
+    let gone = false;
+    const restyle = () => graph?.style(sheet()).update();
+    import("../vendor/cytoscape/cytoscape.mjs").then(({ default: cytoscape }) => {
+      if (gone) return;
+      graph = cytoscape({
+        container: place.current, elements: elements(data), style: sheet(), maxZoom: 2.5, minZoom: 0.2, wheelSensitivity: 0.3,
+        userZoomingEnabled: false, autoungrabify: false,
+        layout: { name: "preset", positions: places(data), padding: 36 },
+      });
+      if (graph.zoom() > 1.15) { graph.zoom(1.15); graph.center(); }
+      graph.on("tap", "node", (event) => { if (!event.target.data("centre")) visit(event.target.id()); });
+      graph.on("mouseover", "node, edge", (event) => event.target.addClass("lit"));
+      graph.on("mouseout", "node, edge", (event) => event.target.removeClass("lit"));
+      place.current.dataset.drawn = String(graph.nodes().length);
+    }).catch(() => setFailed(true));
+    const watch = new MutationObserver(restyle);
+    watch.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+    return () => { gone = true; watch.disconnect(); graph?.destroy(); };
+  }, [data]);
+  if (failed) return html`<p class="soft">The drawing could not be loaded; the lists below say the same.</p>`;
+  return html`<div class="graph card" ref=${place} role="img" aria-label=${`${data.nodes.length} entities around ${data.centre.label}; the lists below say the same in words`}></div>`;
+}
+
+/** Known neighbours on an inner ellipse, predicted ones on an outer; crowded rings are staggered. */
+function places(data) {
+  const kinds = kindsOf(data);
+  const rings = [data.nodes.filter((node) => node.id !== data.centre.id && kinds.get(node.id) !== "predicted"), data.nodes.filter((node) => kinds.get(node.id) === "predicted")];
+  const found = { [data.centre.id]: { x: 0, y: 0 } };
+  let radius = 60;
+  rings.forEach((ring, which) => {
+    if (!ring.length) return;
+    const crowded = ring.length > 14;
+    radius = Math.max(radius + 85, (ring.length * (crowded ? 40 : 62)) / (2 * Math.PI));
+    ring.forEach((node, place) => {
+      const angle = (2 * Math.PI * (place + which / 2)) / ring.length - Math.PI / 2;
+      const far = radius + (crowded && place % 2 ? 55 : 0);
+      found[node.id] = { x: 1.75 * far * Math.cos(angle), y: far * Math.sin(angle) };
+    });
+    radius += crowded ? 55 : 0;
+  });
+  return found;
+}
+
+/** How each neighbour is joined to the centre: by a training fact if by any. */
+function kindsOf(data) {
+  const kinds = new Map();
+  data.edges.filter((edge) => [edge.source, edge.target].includes(data.centre.id)).forEach((edge) => {
+    const other = edge.source === data.centre.id ? edge.target : edge.source;
+    if (kinds.get(other) !== "train") kinds.set(other, edge.kind);
+  });
+  return kinds;
+}
+
+function elements(data) {
+  const kinds = kindsOf(data);
+  const nodes = data.nodes.map((node) => ({ data: { id: node.id, label: short(node.label), centre: node.id === data.centre.id, kind: kinds.get(node.id) ?? "train" } }));
+  const edges = data.edges.map((edge, place) => ({ data: {
+    id: `edge ${place}`, source: edge.source, target: edge.target, kind: edge.kind,
+    own: [edge.source, edge.target].includes(data.centre.id),
+    label: short(relationWords(edge.relation.label), 30) + (edge.probability === null ? "" : ` ${percent(edge.probability)}`) } }));
+  return { nodes, edges };
+}
+
+/** The drawing's styles, from the colours of the page. */
+function sheet() {
+  const colours = getComputedStyle(document.documentElement);
+  const colour = (name) => colours.getPropertyValue(name).trim();
+  return [
+    { selector: "node", style: { width: 11, height: 11, "background-color": colour("--accent"), label: "data(label)", color: colour("--ink"), "font-size": 12, "font-family": "system-ui, sans-serif", "text-valign": "bottom", "text-margin-y": 4, "text-background-color": colour("--card"), "text-background-opacity": 0.85, "text-background-padding": 1 } },
+    { selector: "node[?centre]", style: { width: 22, height: 22, "font-size": 15, "font-weight": 600, "background-color": colour("--gold") } },
+    { selector: "node[kind = 'predicted']", style: { "background-color": colour("--card"), "border-width": 2, "border-color": colour("--c2") } },
+    { selector: "edge", style: { width: 1, "line-color": colour("--line"), "curve-style": "bezier", "target-arrow-shape": "triangle", "arrow-scale": 0.6, "target-arrow-color": colour("--line"), "font-size": 10, color: colour("--soft"), "text-background-color": colour("--card"), "text-background-opacity": 0.9, "text-background-padding": 2 } },
+    { selector: "edge[?own]", style: { width: 1.5, "line-color": colour("--line-strong"), "target-arrow-color": colour("--line-strong") } },
+    { selector: "edge[kind = 'predicted']", style: { "line-style": "dashed", "line-color": colour("--c2"), "target-arrow-color": colour("--c2"), width: 1.8 } },
+    { selector: "edge.lit", style: { label: "data(label)", width: 3, "z-index": 9 } },
+    { selector: "node.lit", style: { "border-width": 3, "border-color": colour("--gold") } },
+  ];
+}

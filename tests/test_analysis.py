@@ -1,0 +1,281 @@
+"""What the memory holds and what the steps do: planted cases, slow loops, and the commands."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from ekgn import api
+from ekgn.cli.inside import register
+from ekgn.errors import EkgnError
+from ekgn.kbc.analysis import Analysis, Replay, analyze, without_memory
+from ekgn.kbc.answers import Answers, Ints
+from ekgn.kbc.graph import KnowledgeGraph, Vocabulary
+from ekgn.kbc.memory_map import (
+    MemoryMap,
+    cluster_order,
+    memory_map,
+    relation_words,
+    short_relation,
+    spread,
+)
+from ekgn.kbc.model import KbcModel
+from ekgn.kbc.ranking import Metrics, rank_split
+from tests.conftest import tiny_settings
+
+
+@pytest.fixture(scope="module")
+def run(family_run: Path) -> api.Run:
+    return api.load(family_run)
+
+
+@pytest.fixture(scope="module")
+def found(run: api.Run) -> Analysis:
+    return analyze(run.graph, run.model, "test")
+
+
+def call(*words: str) -> tuple[int, str, BaseException | None]:
+    """Exit code, output and exception of a command."""
+    app = typer.Typer()
+    register(app)
+    result = CliRunner().invoke(app, list(words), env={"COLUMNS": "100"})
+    return result.exit_code, result.output, result.exception
+
+
+def planted() -> MemoryMap:
+    """Two vectors with a theme each, one that nobody uses."""
+    names = [
+        *("/film/film/genre", "^/film/director/film", "/film/actor/film"),
+        *("/sports/team/player", "/sports/team/coach", "^/sports/league/team"),
+    ]
+    attention = np.array([[0.9, 0.09, 0.01]] * 3 + [[0.08, 0.91, 0.01]] * 3)
+    return MemoryMap(names, np.array([1, 1, 1, 1, 1, 5]), attention, np.array([1, 1, 0.2]))
+
+
+def test_planted_themes_shares_and_unused() -> None:
+    memory = planted()
+    assert memory.themes[0] == "film"
+    assert "sports" in memory.themes[1] or "team" in memory.themes[1]
+    assert memory.themes[2] == "unused"
+    assert memory.share_M.sum() == pytest.approx(1)
+    assert memory.share_M[0] == pytest.approx((3 * 0.9 + 7 * 0.08) / 10)
+    slots = memory.slots()
+    assert [use.slot for use in slots] == [1, 0, 2]
+    assert [use.unused for use in slots] == [False, False, True]
+    assert {r.relation for r in slots[1].relations[:3]} == set(memory.names[:3])
+
+
+def test_planted_relation_side() -> None:
+    use = planted().relation("/film/film/genre")
+    assert (use.slots[0].slot, use.slots[0].theme, use.queries) == (0, "film", 1)
+    assert 1 < use.effective_slots < 2
+    with pytest.raises(EkgnError, match="'/never' has no training facts"):
+        planted().relation("/never")
+
+
+def test_clustering_puts_like_rows_together() -> None:
+    rng = np.random.default_rng(0)
+    kind = np.array([0, 1, 2] * 4)
+    rows = np.eye(3)[kind] + 0.01 * rng.random((12, 3))
+    ordered = kind[cluster_order(rows)]
+    assert np.count_nonzero(np.diff(ordered)) == 2
+    assert sorted(cluster_order(rows[:2]).tolist()) == [0, 1]
+
+
+def test_words_and_short_names_of_relations() -> None:
+    assert relation_words("^/film/film/directed_by") == {"film", "directed"}
+    assert relation_words("birthPlace") == {"birth", "place"}
+    assert short_relation("^/a/b/c./d/roster_position/player") == "^roster_position/player"
+    assert short_relation("/film/film/genre") == "film/genre"
+    assert short_relation("/type/x") == "/type/x"
+    assert short_relation("and/or") == "and/or"
+
+
+def test_spread_keeps_ends_and_count() -> None:
+    rows: Ints = np.arange(100)
+    assert spread(rows, 5).tolist() == [0, 24, 49, 74, 99]
+    assert spread(rows[:3], 5).tolist() == [0, 1, 2]
+
+
+def test_memory_map_is_the_mean_attention(run: api.Run) -> None:
+    train = run.known["train"]
+    memory = memory_map(run.graph, run.model, train)
+    total = {name: np.zeros(8) for name in memory.names}
+    peak = np.zeros(8)
+    for head, relation in zip(train.heads.tolist(), train.relations.tolist(), strict=True):
+        with torch.no_grad():
+            attention = run.model(torch.tensor([head]), torch.tensor([relation])).attention_LBM
+        total[run.relation_label(relation)] += attention[:, 0].mean(dim=0).numpy()
+        peak = np.maximum(peak, attention.amax(dim=(0, 1)).numpy())
+    for row, name in enumerate(memory.names):
+        expected = total[name] / memory.queries_R[row]
+        assert memory.attention_RM[row] == pytest.approx(expected, abs=1e-5)
+    assert memory.peak_M == pytest.approx(peak, abs=1e-5)
+    assert memory.attention_RM.sum(axis=1) == pytest.approx(np.ones(6), abs=1e-5)
+
+
+def test_one_step_has_no_memory_to_show(family: KnowledgeGraph) -> None:
+    model = KbcModel(30, 3, tiny_settings(max_steps=1))
+    with pytest.raises(EkgnError, match="max_steps = 1: it answers at once"):
+        memory_map(family, model, Answers(family.train, 3))
+
+
+def test_metrics_are_those_of_the_ranking(run: api.Run, found: Analysis) -> None:
+    for rule in ("argmax", "mixture", "step:1", "step:3"):
+        ranks = rank_split(run.scorer(rule), run.graph, "test")
+        expected = Metrics.over(ranks.realistic, ranks.candidates)
+        assert found.metrics[rule] == expected
+    assert set(found.metrics) == {"argmax", "mixture", "step:1", "step:2", "step:3"}
+
+
+def test_stop_profile_is_the_record(run: api.Run, found: Analysis) -> None:
+    queries = Answers(run.graph.test, 3)
+    with torch.no_grad():
+        record = run.model(torch.from_numpy(queries.heads), torch.from_numpy(queries.relations))
+    weights = record.log_stop_weights_TB.double().exp().numpy()
+    chosen = weights.argmax(axis=0)
+    assert found.queries == len(queries) == found.stop.queries
+    assert found.stop.weights == pytest.approx(weights.mean(axis=1).tolist(), abs=1e-6)
+    assert found.stop.answering == [float((chosen == step).mean()) for step in range(3)]
+    assert found.stop.early == pytest.approx(float((chosen < 2).mean()))
+    assert sum(profile.queries for profile in found.by_category) == len(queries)
+    assert sum(row.stop.queries for row in found.by_relation) == len(queries)
+    assert {row.stop.name.removeprefix("^") for row in found.by_relation} <= {
+        *("Next", "Previous", "After Next")
+    }
+
+
+def test_lookups_and_changes_are_the_record(run: api.Run, found: Analysis) -> None:
+    queries = Answers(run.graph.test, 3)
+    heads, relations = torch.from_numpy(queries.heads), torch.from_numpy(queries.relations)
+    with torch.no_grad():
+        record = run.model(heads, relations)
+        tops = torch.stack(
+            [run.model.answer_scores(record, f"step:{n}").argmax(dim=1) for n in (1, 2, 3)]
+        )
+        answer = run.model.answer_scores(record).argmax(dim=1)
+    attention = record.attention_LBM.numpy()
+    entropy = -(attention * np.log(attention)).sum(axis=2).mean(axis=1)
+    assert [lookup.entropy for lookup in found.lookups] == pytest.approx(entropy.tolist(), abs=1e-4)
+    assert [lookup.largest for lookup in found.lookups] == pytest.approx(
+        attention.max(axis=2).mean(axis=1).tolist(), abs=1e-5
+    )
+    changed = (tops != tops[0]).any(dim=0).float().mean().item()
+    assert found.changes.any_step == pytest.approx(changed)
+    assert found.changes.first_to_answer == pytest.approx((tops[0] != answer).float().mean().item())
+
+
+def test_without_memory_all_queries_read_the_same(run: api.Run) -> None:
+    replayed = Replay(run.model, run.known["test"])
+    heads, relations = torch.tensor([0, 5, 9]), torch.tensor([0, 1, 5])
+    with torch.no_grad():
+        before = run.model(heads, relations)
+        with without_memory(run.model, replayed.mean_attention_LM):
+            blind = run.model(heads, relations)
+        after = run.model(heads, relations)
+    expected = replayed.mean_attention_LM[:, None].expand(-1, 3, -1)
+    assert torch.equal(blind.attention_LBM, expected)
+    assert not torch.equal(before.states_TBH[1:], blind.states_TBH[1:])
+    assert torch.equal(before.states_TBH, after.states_TBH)
+    assert torch.equal(before.states_TBH[0], blind.states_TBH[0])
+
+
+def test_without_memory_changes_nothing_if_attention_is_already_even(
+    family: KnowledgeGraph,
+) -> None:
+    torch.manual_seed(0)
+    model = KbcModel(30, 3, tiny_settings()).eval()
+    with torch.no_grad():
+        model.network.memory.key.weight.zero_()  # every key is 0: attention is even
+    found = analyze(family, model, "valid")
+    assert found.lookups[0].effective_slots == pytest.approx(8, rel=1e-4)
+    assert found.no_memory["argmax"] == found.metrics["argmax"]
+    assert found.no_memory["step:3"] == found.metrics["step:3"]
+
+
+def test_one_step_is_analyzed_too(family: KnowledgeGraph) -> None:
+    torch.manual_seed(0)
+    found = analyze(family, KbcModel(30, 3, tiny_settings(max_steps=1)).eval(), "valid")
+    assert found.lookups == [] and found.no_memory == {}
+    assert found.stop.early == 0 and found.changes.any_step == 0
+    assert found.by_relation[0].effective_slots is None
+
+
+def test_limit_draws_that_many(run: api.Run) -> None:
+    found = analyze(run.graph, run.model, "test", limit=2)
+    assert found.triples == 2 and found.metrics["argmax"].count == 4
+    assert analyze(run.graph, run.model, "test", limit=99).triples == 4
+    with pytest.raises(EkgnError, match="limit = -1: expected a number of triples"):
+        analyze(run.graph, run.model, "test", limit=-1)
+
+
+def test_empty_and_unknown_splits(run: api.Run) -> None:
+    empty = replace(run.graph, test=np.empty((0, 3), np.int64))
+    with pytest.raises(EkgnError, match="family has no test triples: there is nothing to analyze"):
+        analyze(empty, run.model, "test")
+    with pytest.raises(EkgnError, match="Unknown split 'tset'"):
+        analyze(run.graph, run.model, "tset")
+
+
+def test_sentences(found: Analysis) -> None:
+    words = " ".join(found.in_words())
+    assert f"{found.stop.early:.1%} of the queries stop before step 3." in words
+    assert "With the same attention for every query" in words
+
+
+def test_analyze_command(family_run: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "steps.png"
+    code, output, problem = call(
+        "analyze", str(family_run), "--split", "test", "--plot", str(picture)
+    )
+    assert code == 0, problem
+    assert "Where it stops" in output and "no memory" in output and "After Next" in output
+    assert max(len(line) for line in output.splitlines()) <= 100
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    code, output, problem = call("analyze", str(family_run), "--split", "test", "--json")
+    assert code == 0, problem
+    assert json.loads(output[output.index("{") :])["stop"]["name"] == "all"
+
+
+def test_memory_command(family_run: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "memory.svg"
+    code, output, problem = call("memory", str(family_run), "--plot", str(picture))
+    assert code == 0, problem
+    assert "What the memory holds" in output and "of 8 vectors are never used" in output
+    assert "<svg" in picture.read_text()
+    code, output, problem = call("memory", str(family_run), "--json")
+    assert code == 0, problem
+    shown = json.loads(output)
+    assert len(shown["slots"]) == 8 and len(shown["relations"]) == 6
+    code, output, problem = call("memory", str(family_run), "--relation", "^next")
+    assert code == 0, problem
+    assert "What ^Next looks at" in output
+
+
+def test_memory_command_bad_input(family_run: Path, tmp_path: Path) -> None:
+    for words, text in (
+        (("--slot", "8"), "There is no memory vector 8: this run has 0 to 7."),
+        (("--relation", "nxt"), "Did you mean 'Next'"),
+        (("--plot", str(tmp_path / "map.gif")), "expected a name ending in .png, .svg, .pdf"),
+    ):
+        _, _, problem = call("memory", str(family_run), *words)
+        assert isinstance(problem, EkgnError) and text in str(problem)
+
+
+def test_a_relation_without_training_facts(family: KnowledgeGraph, tmp_path: Path) -> None:
+    relations = Vocabulary(
+        (*family.relations.ids, "never"), (*family.relations.labels, "Never"), ("",) * 4
+    )
+    graph = replace(family, relations=relations)
+    path = tmp_path / "run"
+    api.train(graph, tiny_settings(epochs=1, valid_every=1), out=path)
+    _, _, problem = call("memory", str(path), "--relation", "never")
+    assert isinstance(problem, EkgnError)
+    assert "The relation 'Never' has no training facts" in str(problem)

@@ -1,0 +1,296 @@
+"""The explanation says what the forward record and the training facts say, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from ekgn import api
+from ekgn.cli.inside import register
+from ekgn.errors import EkgnError
+from ekgn.kbc import explain
+from ekgn.kbc.answers import Answers
+from ekgn.kbc.explain import Explainer, Explanation
+from ekgn.kbc.graph import KnowledgeGraph, Vocabulary, load_graph
+from ekgn.kbc.model import KbcModel
+from ekgn.kbc.ranking import rank_split
+from ekgn.kbc.settings import KbcSettings
+from tests.conftest import tiny_settings
+
+
+@pytest.fixture(scope="module")
+def run(family_run: Path) -> api.Run:
+    return api.load(family_run)
+
+
+@pytest.fixture(scope="module")
+def explainer(run: api.Run) -> Explainer:
+    return Explainer(run.graph, run.model, run.known)
+
+
+@pytest.fixture(scope="module")
+def explanation(run: api.Run, explainer: Explainer) -> Explanation:
+    head, relation, tail = run.graph.test[0].tolist()
+    return explainer.explain(head, relation, tail)
+
+
+def new_explainer(graph: KnowledgeGraph, **settings: object) -> Explainer:
+    """An explainer of an untrained model."""
+    torch.manual_seed(0)
+    model = KbcModel(graph.num_entities, graph.num_relations, tiny_settings(**settings)).eval()
+    known = {s: Answers(graph.split(s), graph.num_relations) for s in ("train", "valid", "test")}
+    return Explainer(graph, model, known)
+
+
+def call(*words: str) -> tuple[int, str, BaseException | None]:
+    """Exit code, output and exception of a command."""
+    app = typer.Typer()
+    register(app)
+    result = CliRunner().invoke(app, list(words), env={"COLUMNS": "100"})
+    return result.exit_code, result.output, result.exception
+
+
+def test_steps_are_the_record(run: api.Run, explanation: Explanation) -> None:
+    head, relation, _ = run.graph.test[0].tolist()
+    with torch.no_grad():
+        record = run.model(torch.tensor([head]), torch.tensor([relation]))
+    steps = explanation.steps
+    assert [step.number for step in steps] == [1, 2, 3]
+    weights = record.log_stop_weights_TB[:, 0].exp()
+    assert [step.stop_weight for step in steps] == pytest.approx(weights.tolist())
+    assert sum(step.stop_weight for step in steps) == pytest.approx(1)
+    assert steps[-1].stop_probability == 1
+    assert steps[-1].attention == [] and steps[-1].attention_all == []
+    for lookup, step in enumerate(steps[:-1]):
+        assert step.attention_all == pytest.approx(record.attention_LBM[lookup, 0].tolist())
+        assert step.attention[0].weight == max(step.attention_all)
+        assert step.attention[0].slot == int(np.argmax(step.attention_all))
+    assert explanation.answering_step == int(weights.argmax()) + 1
+
+
+def test_answers_are_the_predictions(run: api.Run, explainer: Explainer) -> None:
+    head, relation, _ = run.graph.test[0].tolist()
+    for rule in ("argmax", "mixture", "last", "step:2"):
+        found = explainer.explain(head, relation, top=4, rule=rule)
+        predicted = run.predict_many([(head, relation)], top=4, rule=rule)[0]
+        assert [answer.id for answer in found.answers] == [p.id for p in predicted]
+        assert [answer.known for answer in found.answers] == [p.known for p in predicted]
+        assert [a.probability for a in found.answers] == pytest.approx(
+            [p.probability for p in predicted], abs=1e-5
+        )
+    assert explainer.explain(head, relation, rule="step:2").answering_step == 2
+    assert explainer.explain(head, relation, rule="last").answering_step == 3
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_target_rank_is_the_filtered_rank(run: api.Run, explainer: Explainer, split: str) -> None:
+    ranks = rank_split(run.scorer(), run.graph, split)
+    first = rank_split(run.scorer("step:1"), run.graph, split)
+    for pair in range(len(ranks.heads)):
+        head, relation = int(ranks.heads[pair]), int(ranks.relations[pair])
+        found = explainer.explain(head, relation, int(ranks.targets[pair]))
+        assert found.target_rank == ranks.realistic[pair]
+        assert found.steps[0].target_rank == first.realistic[pair]
+
+
+def test_ties_count_half(family: KnowledgeGraph) -> None:
+    untrained = new_explainer(family, entity_bias=False)
+    with torch.no_grad():
+        untrained.model.answers.weight.zero_()
+    found = untrained.explain(0, 0, target=5)
+    others = family.num_entities - len(untrained.known["train"].of(0, 0)) - 1
+    assert found.target_rank == 1 + others / 2
+
+
+def test_a_target_beyond_the_top_follows_with_its_place(run: api.Run, explainer: Explainer) -> None:
+    last = run.predict_many([(0, 0)], top=30)[0][-1]
+    found = explainer.explain(0, 0, run.entity(last.id), top=2)
+    assert [answer.rank for answer in found.answers] == [1, 2, 30]
+    assert found.answers[-1].id == last.id
+
+
+def slow_nearest(explainer: Explainer, state: torch.Tensor, count: int) -> list[tuple[int, float]]:
+    """The nearest observed pairs by a plain loop."""
+    pairs = explainer.known["train"]
+    found = []
+    for row, (head, relation) in enumerate(zip(pairs.heads, pairs.relations, strict=True)):
+        with torch.no_grad():
+            first = explainer.model.network.encoder(
+                torch.tensor([int(head)]), torch.tensor([int(relation)])
+            )[0]
+        found.append((row, float((first - state).norm())))
+    return sorted(found, key=lambda pair: pair[1])[:count]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_nearest_pairs_agree_with_a_plain_loop(
+    run: api.Run, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    monkeypatch.setattr(explain, "PAIR_CHUNK", 17)
+    monkeypatch.setattr(explain, "KEPT_BYTES", 2**30 if kept else 0)
+    fresh = Explainer(run.graph, run.model, run.known)
+    with torch.no_grad():
+        states = run.model(torch.tensor([3]), torch.tensor([1])).states_TBH[:, 0]
+    rows, distances = fresh.nearest_pairs(states, 3)
+    for step, state in enumerate(states):
+        expected = slow_nearest(fresh, state, 3)
+        assert distances[step].tolist() == pytest.approx([d for _, d in expected], abs=1e-4)
+        assert rows[step].tolist() == [row for row, _ in expected]
+
+
+def test_a_training_question_is_nearest_to_itself(run: api.Run, explainer: Explainer) -> None:
+    head, relation, tail = run.graph.train[0].tolist()
+    pair = explainer.explain(head, relation, tail).steps[0].nearest[0]
+    assert (pair.head.id, pair.relation) == (run.graph.entities.ids[head], "Next")
+    assert pair.distance == pytest.approx(0, abs=1e-5)
+    assert pair.holds_answer and pair.answers[0].id == run.graph.entities.ids[tail]
+    assert pair.answer_count == len(run.known["train"].of(head, relation))
+
+
+def test_holds_answer_is_about_the_target_or_else_the_answer(
+    run: api.Run, explainer: Explainer
+) -> None:
+    head, relation, tail = run.graph.train[0].tolist()
+    other = (tail + 7) % run.graph.num_entities
+    assert not explainer.explain(head, relation, other).steps[0].nearest[0].holds_answer
+    free = explainer.explain(head, relation)
+    said = run.entity(free.answers[0].id)
+    assert free.steps[0].nearest[0].holds_answer == (said in run.known["train"].of(head, relation))
+
+
+def test_the_question_in_words(explainer: Explainer) -> None:
+    assert explainer.explain(0, 0).question == "Which entity is the tail of (Person 0, Next, ?)?"
+    backwards = explainer.explain(0, 3)
+    assert backwards.question == "Which entity is the head of (?, Next, Person 0)?"
+    assert backwards.relation == "^Next"
+
+
+def test_reasons_name_training_facts(run: api.Run, explainer: Explainer) -> None:
+    head, relation, tail = run.graph.train[0].tolist()
+    reasons = " ".join(explainer.explain(head, relation, tail).reasons)
+    assert "Training answers this very question with Person 1." in reasons
+    assert "Training also joins Person 0 and Person 1 by ^Previous" in reasons
+    assert "nearest other question of training is [" in reasons
+    assert "Person 1 ranks 1 in the answer (by step: " in reasons
+
+
+def test_reasons_say_what_stopping_earlier_changes(family: KnowledgeGraph) -> None:
+    untrained = new_explainer(family)
+    changed = [
+        (found, step)
+        for head in range(30)
+        for found in [untrained.explain(head, 0, rule="last")]
+        for step in found.steps[:-1]
+        if step.answers[0].id != found.answers[0].id
+    ]
+    assert changed, "an untrained network changes its mind"
+    for found, step in changed:
+        (said,) = (r for r in found.reasons if f"it would say {step.answers[0].label} (" in r)
+        stopped = said.split(" it would say ")[0]
+        assert stopped.startswith("Stopped at step ") and str(step.number) in stopped
+        assert f"{step.answers[0].probability:.1%}" in said
+    at_once = untrained.explain(0, 0, rule="step:1").reasons
+    assert "It stops at the first step: nothing was looked up for this answer." in at_once
+
+
+def test_parts_without_training_facts_are_said(family: KnowledgeGraph) -> None:
+    relations = Vocabulary(
+        (*family.relations.ids, "never"), (*family.relations.labels, "Never"), ("",) * 4
+    )
+    entities = Vocabulary(
+        (*family.entities.ids, "nobody"), (*family.entities.labels, "Nobody"), ("",) * 31
+    )
+    graph = replace(family, relations=relations, entities=entities)
+    reasons = " ".join(new_explainer(graph).explain(30, 3).reasons)
+    assert "Training has no fact of the relation Never" in reasons
+    assert "Training has no fact about Nobody" in reasons
+
+
+def test_one_step_needs_no_memory(family: KnowledgeGraph) -> None:
+    found = new_explainer(family, max_steps=1).explain(0, 0, 1)
+    assert len(found.steps) == 1
+    assert found.steps[0].attention == []
+    assert found.steps[0].stop_weight == 1
+
+
+def test_it_is_plain_json(explanation: Explanation) -> None:
+    assert json.loads(json.dumps(asdict(explanation), allow_nan=False)) == asdict(explanation)
+
+
+def test_bad_indices_and_counts(explainer: Explainer) -> None:
+    for words, query in {
+        "There is no head 30 in family: expected 0 to 29.": (30, 0, None),
+        "There is no relation 6 in family: expected 0 to 5.": (0, 6, None),
+        "There is no target -1 in family": (0, 0, -1),
+    }.items():
+        with pytest.raises(EkgnError, match=words):
+            explainer.explain(*query)
+    with pytest.raises(EkgnError, match="at least one answer and one pair"):
+        explainer.explain(0, 0, top=0)
+    with pytest.raises(EkgnError, match="Unknown answer rule 'step:9'"):
+        explainer.explain(0, 0, rule="step:9")
+
+
+def test_command_prints_steps_within_100_columns(family_run: Path) -> None:
+    code, output, problem = call(
+        *("explain", str(family_run), "--head", "Person 1", "--relation", "next"),
+        *("--target", "person_2"),
+    )
+    assert code == 0, problem
+    assert "Step 3" in output and "answers here" in output and "Why" in output
+    assert max(len(line) for line in output.splitlines()) <= 100
+
+
+def test_command_json_and_the_head_side(family_run: Path) -> None:
+    code, output, problem = call(
+        *("explain", str(family_run), "--tail", "Person 1", "--relation", "next", "--json")
+    )
+    assert code == 0, problem
+    found = json.loads(output)
+    assert found["relation"] == "^Next" and len(found["steps"]) == 3
+
+
+def test_unknown_names_suggest_the_nearest(family_run: Path) -> None:
+    for words, near in (
+        (("--head", "Persn 1", "--relation", "next"), "Did you mean 'Person 1"),
+        (("--head", "Person 1", "--relation", "nxt"), "Did you mean 'Next'"),
+        (("--head", "Person 1", "--relation", "next", "--target", "Prson 2"), "Person 2"),
+    ):
+        _, _, problem = call("explain", str(family_run), *words)
+        assert isinstance(problem, EkgnError) and near in str(problem)
+    _, _, problem = call("explain", str(family_run), "--relation", "next")
+    assert isinstance(problem, EkgnError) and "either a head or a tail" in str(problem)
+
+
+def test_a_run_without_names_says_so(family: KnowledgeGraph, tmp_path: Path) -> None:
+    ids = tuple(f"/m/0{i}" for i in range(30))
+    graph = replace(family, entities=Vocabulary(ids, ids, ("",) * 30))
+    api.train(graph, tiny_settings(epochs=1, valid_every=1), out=tmp_path / "run")
+    code, output, problem = call(
+        "explain", str(tmp_path / "run"), "--head", "/m/01", "--relation", "next"
+    )
+    assert code == 0, problem
+    assert "without names, so ids are shown" in " ".join(output.split())
+
+
+@pytest.mark.slow
+def test_fb15k_answers_well_under_a_second(benchmarks: Path) -> None:
+    graph = load_graph("FB15k", data_dir=benchmarks)
+    torch.manual_seed(0)
+    model = KbcModel(graph.num_entities, graph.num_relations, KbcSettings.build()).eval()
+    known = {s: Answers(graph.split(s), graph.num_relations) for s in ("train", "valid", "test")}
+    explainer = Explainer(graph, model, known)
+    assert len(known["train"]) == 273_710
+    explainer.prepare()
+    started = time.process_time()
+    head, relation, tail = graph.test[0].tolist()
+    explainer.explain(head, relation, tail)
+    assert time.process_time() - started < 0.5

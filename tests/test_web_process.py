@@ -1,0 +1,108 @@
+"""The server as a process of its own: where it says it is, what it refuses, how it ends."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.web_material import run_folders
+
+COMMAND = [sys.executable, "-m", "ekgn", "serve"]
+
+
+@contextmanager
+def process(*words: str) -> Iterator[tuple[subprocess.Popen[str], str, int]]:
+    """A server of the small run, its line and its port; killed at the end if it still lives."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    with subprocess.Popen(
+        [*COMMAND, str(run_folders()[0]), "--port", "0", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as server:
+        try:
+            assert server.stdout
+            line = server.stdout.readline()
+            found = re.search(r"http://127\.0\.0\.1:(\d+)/", line)
+            assert found, line + (server.stderr.read() if server.stderr else "")
+            yield server, line, int(found[1])
+        finally:
+            if server.poll() is None:
+                server.kill()
+
+
+def test_it_says_where_and_finishes_what_it_had_begun() -> None:
+    with process() as (server, line, port):
+        assert line.startswith("Exploring atlas at http://127.0.0.1:")
+        body = json.dumps({"queries": [{"head": "France", "relation": "borders"}] * 20}).encode()
+        begun = socket.create_connection(("127.0.0.1", port), timeout=20)
+        head = (
+            "POST /api/runs/atlas/predict HTTP/1.1\r\nhost: localhost\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        begun.sendall(head.encode() + body[:100])
+        time.sleep(0.5)
+        server.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=1).recv(1)
+        begun.sendall(body[100:])
+        reply = http.client.HTTPResponse(begun)
+        reply.begin()
+        assert reply.status == 200
+        assert len(json.load(reply)["replies"]) == 20
+        assert server.wait(timeout=20) == 0
+        assert server.stdout
+        assert server.stdout.read() == ""
+        assert server.stderr
+        assert server.stderr.read() == ""
+
+
+def test_a_client_that_never_finishes_its_request_is_dropped() -> None:
+    with process() as (server, _, port):
+        idle = [socket.create_connection(("127.0.0.1", port), timeout=40) for _ in range(3)]
+        idle[1].sendall(b"GET /healthz HTTP/1.1\r\nhost: loc")
+        idle[2].sendall(b"POST /api/runs/atlas/predict HTTP/1.1\r\nhost: localhost\r\n")
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        client.request("GET", "/healthz")
+        assert client.getresponse().status == 200
+        for connection in idle:
+            assert connection.recv(100) == b""
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=20) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--host", "0.0.0.0"], "Host 0.0.0.0 can be reached from other machines: give a token"),
+        (["--token", "short"], "The token has 5 characters: give at least 16"),
+        (["nowhere"], "No run in 'nowhere'"),
+    ],
+)
+def test_it_refuses_in_one_message(words: list[str], message: str, tmp_path: Path) -> None:
+    run = [str(run_folders()[0])]
+    done = subprocess.run(
+        [*COMMAND, *run, *words, "--port", "0"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
