@@ -51,11 +51,12 @@ def test_slots_start_with_unit_norm_and_attention_sums_to_one_and_survives_zero_
     assert torch.allclose(attention, torch.full((2, 7), 1 / 7))
 
 
-def test_folded_controller_is_a_gru_cell_over_the_attention_vector() -> None:
+@pytest.mark.parametrize("num_slots", [5, 50])  # few enough to be folded, and too many
+def test_the_controller_is_a_gru_cell_over_the_attention_vector(num_slots: int) -> None:
     torch.manual_seed(0)
-    controller, slots = Controller(6), torch.randn(5, 6)
-    states, attention = torch.randn(3, 6), torch.softmax(torch.randn(3, 5), dim=1)
-    folded = controller(states, attention @ controller.input_gates(slots))
+    controller, slots = Controller(6), torch.randn(num_slots, 6)
+    states, attention = torch.randn(3, 6), torch.softmax(torch.randn(3, num_slots), dim=1)
+    folded = controller(states, controller.reader(slots)(attention))
     direct = controller.cell(attention @ slots, states)
     assert torch.allclose(folded, direct, atol=1e-6)
 

@@ -12,7 +12,7 @@ from ekgn.kbc.batches import Batch
 from ekgn.kbc.partition import log_partition
 from ekgn.kbc.settings import KbcSettings
 from ekgn.network.inference import Inference, step_weights
-from ekgn.network.l1 import l1_distances
+from ekgn.network.l1 import l1_distances, l1_pairs
 from ekgn.network.layers import first_state_norm, shared_dropout
 from ekgn.network.network import Network
 from ekgn.network.objective import Loss, objective
@@ -121,7 +121,7 @@ class KbcModel(nn.Module):
     def _pair_scores(self, outputs: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
         """Score of each output with its own row (shapes broadcast)."""
         if self.settings.score == "l1":
-            scores = -self.settings.distance_scale * (outputs - rows).abs().sum(dim=-1)
+            scores = -self.settings.distance_scale * l1_pairs(outputs, rows)
         else:
             scores = (outputs * rows).sum(dim=-1)
         return scores if bias is None else scores + bias

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,6 +24,14 @@ class Controller(nn.Module):
     def input_gates(self, vectors_MH: Tensor) -> Tensor:
         """W_ih e + b_ih for each vector: the input's share of the three gates."""
         return F.linear(vectors_MH, self.cell.weight_ih, self.cell.bias_ih)
+
+    def reader(self, slots_MH: Tensor) -> Callable[[Tensor], Tensor]:
+        """From attention over the slots to the input's share of the gates, the cheaper way."""
+        slots, size = slots_MH.shape
+        if 2 * slots > 3 * size:  # a step of M x 3H is dearer than one of M x H and one of H x 3H
+            return lambda attention_BM: self.input_gates(attention_BM @ slots_MH)
+        slot_gates_MG = self.input_gates(slots_MH)
+        return lambda attention_BM: attention_BM @ slot_gates_MG
 
     def forward(self, states_BH: Tensor, input_gates_BG: Tensor) -> Tensor:
         """The next state, from the state and the input's share of its gates."""

@@ -33,11 +33,11 @@ class Network(nn.Module):
         """The complete record of answering a batch of queries."""
         state_BH = self.encoder(*query)
         keys_MH = self.memory.keys()
-        slot_gates_MG = self.controller.input_gates(self.memory.slots_MH)
+        read = self.controller.reader(self.memory.slots_MH)
         states, attention = [state_BH], []
         for _ in range(self.max_steps - 1):
             attention_BM = self.memory.attend(state_BH, keys_MH)
-            state_BH = self.controller(state_BH, attention_BM @ slot_gates_MG)
+            state_BH = self.controller(state_BH, read(attention_BM))
             states.append(state_BH)
             attention.append(attention_BM)
         states_TBH = torch.stack(states)
