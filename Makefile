@@ -41,5 +41,8 @@ lint: $(STAMP) ## Only lint and type-check
 format: $(STAMP) ## Format the code
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
+bench: $(STAMP) ## Measure speed against yardsticks on this machine (needs EKGN_DATA)
+	$(BIN)/python benchmarks/speed.py
+
 clean: ## Remove the environment and caches
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist

@@ -54,8 +54,8 @@ KINDS = {
 
 def collect_run(path: Path, split: str, limit: int) -> None:
     """Look inside a run and write what was seen into the records."""
-    from ekgn import api, figures
-    from ekgn.checkpoint import write_json
+    from ekgn import api, canvas, figures
+    from ekgn.files import write_json
     from ekgn.kbc.analysis import analyze
     from ekgn.kbc.explain import Explainer
     from ekgn.report import choose_examples
@@ -85,9 +85,9 @@ def collect_run(path: Path, split: str, limit: int) -> None:
     write_json(RECORDS / "explanations.json", explained)
     write_json(RECORDS / "analysis.json", analysis.as_dict())
     write_json(RECORDS / "memory.json", [asdict(use) for use in explainer.memory.slots()])
-    figures.save(figures.memory_heat_map(explainer.memory), IMAGES / "inside-memory.png")
+    canvas.save(figures.memory_heat_map(explainer.memory), IMAGES / "inside-memory.png")
     steps = figures.side_by_side(figures.step_panels(analysis))
-    figures.save(steps, IMAGES / "inside-steps.png")
+    canvas.save(steps, IMAGES / "inside-steps.png")
 
 
 def paper_questions(run: Any) -> Iterator[tuple[int, int, int]]:
@@ -103,7 +103,7 @@ def paper_questions(run: Any) -> Iterator[tuple[int, int, int]]:
 
 def collect_sweeps(folders: Sequence[Path]) -> None:
     """Take the finished sweeps of some folders into the records."""
-    from ekgn.checkpoint import read_json, write_json
+    from ekgn.files import read_json, write_json
 
     write_json(RECORDS / "sweep.json", [read_json(folder / "sweep.json") for folder in folders])
 

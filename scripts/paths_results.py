@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ekgn.checkpoint import replace_file, write_json
+from ekgn.files import replace_file, write_json
 from ekgn.paths import run as paths_run
 from ekgn.paths.baselines import baseline_record, dynamic_programming
 from ekgn.paths.evaluate import evaluate

@@ -1,7 +1,8 @@
 """Pictures of the explorer for the docs: `python scripts/screenshots.py RUN [PATHS_RUN]`.
 
 Needs playwright and a Chromium (Debian's package `chromium`). The pages that are drawn depend on
-the tasks of the runs; the questions are the first examples of the graph unless --head is given.
+the tasks of the runs (the first run of each is taken); the question is the first example of the
+graph unless --head and --relation are given.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ FLAGS = [
     "--disable-sync",
 ]
 LAPTOP, PHONE = (1280, 860), (390, 844)
+TALLEST = 1700  # of a picture; longer pages are cut
 
 
 def find_chromium() -> str | None:
@@ -44,7 +46,8 @@ def ask(address: str, path: str) -> Any:
 def shots(address: str, question: dict[str, str]) -> list[tuple[str, str, tuple[int, int], str]]:
     """(name, page, window, theme) of every picture."""
     pictures = []
-    for run in ask(address, "api/runs")["runs"]:
+    runs = ask(address, "api/runs")["runs"]
+    for run in {run["task"]: run for run in reversed(runs)}.values():
         base = f"runs/{run['name']}"
         if run["task"] == "paths":
             pair = ask(address, f"api/{base}/paths")["examples"][3]
@@ -88,7 +91,10 @@ def photograph(address: str, out: Path, question: dict[str, str]) -> None:
             page.wait_for_selector("main h1, main h2")
             page.wait_for_selector(".loading", state="detached")
             page.wait_for_timeout(600)
-            page.screenshot(path=out / f"web-{name}.png", full_page=True)
+            tall = page.locator("html").evaluate("html => html.scrollHeight")
+            page.set_viewport_size({"width": width, "height": min(tall, TALLEST)})
+            page.wait_for_timeout(200)
+            page.screenshot(path=out / f"web-{name}.png")
             page.close()
         browser.close()
 

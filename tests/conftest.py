@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 
 from ekgn.kbc.graph import KnowledgeGraph, Vocabulary
 from ekgn.kbc.settings import KbcSettings
+
+# No test fails for being slow on a busy machine.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 # Two test processes on two cores: threads of one that wait for a core slow down the other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

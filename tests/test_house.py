@@ -16,9 +16,9 @@ FLOORS = [
     ("errors", "files"),
     ("config",),
     ("network",),
-    ("checkpoint", "records", "train", "figures"),
+    ("checkpoint", "canvas", "records", "train"),
     ("kbc", "paths"),
-    ("api", "sweep", "report"),
+    ("api", "figures", "report", "sweep"),
     ("cli", "web"),
 ]
 FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}

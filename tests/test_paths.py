@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from ekgn.checkpoint import RunFolder, load_tensors, read_json
+from ekgn.checkpoint import RunFolder, load_tensors
 from ekgn.errors import EkgnError
+from ekgn.files import read_json
 from ekgn.network.objective import objective
 from ekgn.paths import run as paths_run
 from ekgn.paths.baselines import dynamic_programming
@@ -225,7 +226,7 @@ def test_an_epoch_holds_every_path_once_and_depends_on_its_place_alone(data: Pat
 @pytest.mark.parametrize("system", ["ekgn", "seq2seq"])
 def test_path_probabilities_match_a_slow_loop(data: PathsData, tied: bool, system: str) -> None:
     torch.manual_seed(0)
-    settings = tiny(tie_nodes=tied, decoder_sees_end=tied, system=system)
+    settings = tiny(tie_nodes=tied, decoder_sees_end=tied, decoder_sees_state=False, system=system)
     model = PathsModel(40, settings).eval()
     batch = lay_out(data.train[:9], 40)
     record = model(batch.starts_B, batch.ends_B)
@@ -264,11 +265,12 @@ def test_the_baseline_has_about_as_many_parameters() -> None:
 # Decoding.
 
 
+@pytest.mark.parametrize("sees_state", [True, False])
 @pytest.mark.parametrize("rule", ["argmax", "mixture"])
-def test_beam_search_finds_the_best_path_of_all(rule: str) -> None:
+def test_beam_search_finds_the_best_path_of_all(rule: str, sees_state: bool) -> None:
     """On 5 nodes with at most 3 in between, every path can be scored."""
     torch.manual_seed(2)
-    model = PathsModel(5, tiny(stop_bias=-0.5)).eval()
+    model = PathsModel(5, tiny(stop_bias=-0.5, decoder_sees_state=sees_state)).eval()
     emit = Emit(torch.ones(5, 5, dtype=torch.bool), False, most_nodes=4)
     start, end = torch.tensor([0]), torch.tensor([4])
     with torch.inference_mode():

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ekgn.checkpoint import write_json
 from ekgn.cli.paths import app
 from ekgn.errors import EkgnError
+from ekgn.files import write_json
 
 SMALL = ["--nodes", "40", "--k", "6", "--train", "120", "--valid", "30", "--test", "30"]
 TINY = ["--embedding-dim", "8", "--decoder-size", "16", "--num-slots", "4", "--max-steps", "2"]

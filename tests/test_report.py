@@ -15,9 +15,9 @@ import typer
 from typer.testing import CliRunner
 
 from ekgn import api
-from ekgn.checkpoint import write_json
 from ekgn.cli.inside import register
 from ekgn.errors import EkgnError
+from ekgn.files import write_json
 from ekgn.kbc.explain import Explainer
 from ekgn.kbc.graph import KnowledgeGraph, Vocabulary
 from ekgn.report import KINDS, choose_examples, render

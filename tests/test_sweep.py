@@ -16,10 +16,10 @@ import typer
 from typer.testing import CliRunner
 
 import ekgn.sweep
-from ekgn import figures
-from ekgn.checkpoint import write_json
+from ekgn import canvas, figures
 from ekgn.cli.inside import register
 from ekgn.errors import EkgnError
+from ekgn.files import write_json
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.sweep import Axis, Sweep, parse_axes, run_sweep, trial_name
 
@@ -183,11 +183,11 @@ def test_searches_stay_in_their_ranges_and_go_on(
 
 def test_plots(trained: list[str], tmp_path: Path) -> None:
     found = run_sweep(GRID, tmp_path / "grid")
-    figures.save(figures.sweep_plot(GRID, found), tmp_path / "grid.png")
+    canvas.save(figures.sweep_plot(GRID, found), tmp_path / "grid.png")
     assert (tmp_path / "grid.png").read_bytes().startswith(b"\x89PNG")
     ranges = Sweep("anything", parse_axes(["learning_rate=0.001..0.1"]), search="random")
     found = run_sweep(ranges, tmp_path / "random", trials=3)
-    svg = figures.as_svg(figures.sweep_plot(ranges, found))
+    svg = canvas.as_svg(figures.sweep_plot(ranges, found))
     assert svg.startswith("<svg") and "learning_rate" in svg
     with pytest.raises(EkgnError, match="No trial of the sweep has finished"):
         figures.sweep_plot(GRID, [])

@@ -17,10 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ekgn.checkpoint import RunFolder, load_tensors, read_json, write_json
+from ekgn.checkpoint import RunFolder, load_tensors
 from ekgn.errors import EkgnError
+from ekgn.files import read_json, write_json
+from ekgn.kbc.analysis import Analysis, analyze
 from ekgn.kbc.answers import Answers
+from ekgn.kbc.explain import Explainer, Explanation
 from ekgn.kbc.graph import KnowledgeGraph, load_graph
+from ekgn.kbc.memory_map import MemoryMap
 from ekgn.kbc.model import KbcModel
 from ekgn.kbc.ranking import Evaluation, Scorer, rank_split, summarise
 from ekgn.kbc.rules import RuleBaseline
@@ -206,6 +210,35 @@ class Run:
             )
             for place, index in enumerate(order[:top])
         )
+
+    @cached_property
+    def explainer(self) -> Explainer:
+        """What puts the model's steps into words; its indexes are made when first used."""
+        return Explainer(self.graph, self.model, self.known)
+
+    def explain(
+        self,
+        head: str | None = None,
+        relation: str | None = None,
+        tail: str | None = None,
+        *,
+        target: str | None = None,
+        top: int = 5,
+        nearest: int = 3,
+        rule: str | None = None,
+    ) -> Explanation:
+        """Every lookup step of one question, and the reasons in words."""
+        question = self.query(head, relation, tail)
+        wanted = None if target is None else self.entity(target)
+        return self.explainer.explain(*question, wanted, top=top, nearest=nearest, rule=rule)
+
+    def memory(self) -> MemoryMap:
+        """What each vector of the embedded knowledge graph stands for."""
+        return self.explainer.memory
+
+    def analyze(self, split: str = "valid", **options: Any) -> Analysis:
+        """When the model stops, what its steps change, what it is without memory."""
+        return analyze(self.graph, self.model, split, **options)
 
     def scorer(self, rule: str | None = None) -> Scorer:
         """The model as a function from queries to scores of all entities."""

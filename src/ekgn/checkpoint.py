@@ -22,9 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ekgn.errors import EkgnError
-from ekgn.files import read_json, replace_file, write_json
-
-__all__ = ["RunFolder", "read_json", "replace_file", "write_json"]
+from ekgn.files import replace_file
 
 
 class RunFolder:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 import ekgn
-from ekgn import figures
+from ekgn import canvas, figures
 from ekgn.api import Run
-from ekgn.checkpoint import replace_file
 from ekgn.errors import EkgnError
+from ekgn.files import replace_file
 from ekgn.kbc.analysis import Analysis, Replay, analyze, drawn_graph
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.explain import Explainer, Explanation, NearPair, Step
@@ -64,7 +64,7 @@ def render(
             f"{run.graph.name} has no {split} triples: there is nothing to report on. "
             f"Choose another --split."
         )
-    explainer = Explainer(run.graph, run.model, run.known)
+    explainer = run.explainer
     evaluation, rules = _evaluations(run, split)
     analysis = analyze(run.graph, run.model, split, limit=limit, on_progress=on_progress)
     examples = choose_examples(run, explainer, split, limit)
@@ -210,7 +210,7 @@ def _curves(run: Run) -> str:
 
 def _panels(panels: Sequence[figures.Panel]) -> str:
     """Panels as pictures of their own, beside each other where there is room."""
-    drawn = "".join(figures.as_svg(figures.side_by_side([panel])) for panel in panels)
+    drawn = "".join(canvas.as_svg(figures.side_by_side([panel])) for panel in panels)
     return f'<figure class="panels">{drawn}</figure>'
 
 
@@ -298,7 +298,7 @@ def _memory(memory: MemoryMap | None) -> str:
         for use in slots
     ]
     columns = ["vector", "share", "theme", "top relations, with the average attention they give it"]
-    heat = figures.as_svg(figures.memory_heat_map(memory))
+    heat = canvas.as_svg(figures.memory_heat_map(memory))
     more = ""
     if len(rows) > 12:
         more = (

@@ -24,8 +24,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ekgn.checkpoint import RunFolder, read_json, write_json
+from ekgn.checkpoint import RunFolder
 from ekgn.errors import EkgnError, did_you_mean
+from ekgn.files import read_json, write_json
 from ekgn.kbc.settings import KbcSettings
 
 SEARCHES = ("grid", "random", "tpe")

@@ -22,14 +22,12 @@ from ekgn.checkpoint import (
     RunFolder,
     load_tensors,
     pack_optimizer,
-    read_json,
-    replace_file,
     save_tensors,
     unpack_optimizer,
-    write_json,
 )
 from ekgn.config import Settings
 from ekgn.errors import EkgnError
+from ekgn.files import read_json, replace_file, write_json
 from ekgn.network.objective import Loss
 from ekgn.records import environment
 

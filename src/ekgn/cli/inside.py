@@ -50,13 +50,9 @@ def explain(
     """Every lookup step of one question: attention, nearest facts, answers, and the reasons."""
     from ekgn import api
     from ekgn.cli import display
-    from ekgn.kbc.explain import Explainer
 
     loaded = api.load(run)
-    question = loaded.query(head, relation, tail)
-    index = None if target is None else loaded.entity(target)
-    explainer = Explainer(loaded.graph, loaded.model, loaded.known)
-    found = explainer.explain(*question, index, top=top, nearest=nearest, rule=rule)
+    found = loaded.explain(head, relation, tail, target=target, top=top, nearest=nearest, rule=rule)
     if json:
         display.print_json(asdict(found))
         return
@@ -189,9 +185,9 @@ def memory(
     wanted = None if relation is None else loaded.relation_label(loaded.relation(relation))
     found = memory_map(loaded.graph, loaded.model, loaded.known["train"])
     if plot:
-        from ekgn import figures
+        from ekgn import canvas, figures
 
-        figures.save(figures.memory_heat_map(found), plot)
+        canvas.save(figures.memory_heat_map(found), plot)
         display.messages.print(f"Heat map written to {plot}")
     if wanted is not None:
         use = found.relation(wanted)
@@ -258,7 +254,7 @@ def analyze(
     json: Json = False,
 ) -> None:
     """When it stops, what the steps change, how peaked the attention is, what no memory does."""
-    from ekgn import api, figures
+    from ekgn import api, canvas, figures
     from ekgn.cli import display
     from ekgn.kbc.analysis import analyze as analyze_split
 
@@ -268,7 +264,7 @@ def analyze(
             loaded.graph, loaded.model, split, rule=rule, limit=limit, on_progress=on_progress
         )
     if plot:
-        figures.save(figures.side_by_side(figures.step_panels(found)), plot)
+        canvas.save(figures.side_by_side(figures.step_panels(found)), plot)
         display.messages.print(f"Plot written to {plot}")
     if json:
         display.print_json(found.as_dict())
@@ -400,7 +396,7 @@ def sweep(
     """Train every combination of settings (or search among them); a killed sweep goes on."""
     import os
 
-    from ekgn import api, figures
+    from ekgn import api, canvas, figures
     from ekgn.cli import display
     from ekgn.sweep import Sweep, parse_axes, run_sweep, summary
 
@@ -411,7 +407,7 @@ def sweep(
     found = run_sweep(wanted, folder, trials=trials, jobs=jobs, on_trial=_announce)
     picture = plot or folder / "sweep.png"
     if any(trial.state == "finished" for trial in found):
-        figures.save(figures.sweep_plot(wanted, found), picture)
+        canvas.save(figures.sweep_plot(wanted, found), picture)
     if json:
         display.print_json(summary(wanted, folder, found))
         return

@@ -43,7 +43,7 @@ def make(
     json: Json = False,
 ) -> None:
     """Draw a graph and its paths, write them, and check the files as written."""
-    from ekgn import figures
+    from ekgn import canvas
     from ekgn.cli import display
     from ekgn.paths.drawing import sphere_picture
     from ekgn.paths.graphs import FILE, PathsData
@@ -55,7 +55,7 @@ def make(
     with display.ranking_progress("drawing paths") as on_progress:
         data = make_paths(nodes, k, (train, valid, test), seed, on_progress)
     data.save(out)
-    figures.save(sphere_picture(data.graph, data.train[:200]), out / "sphere.png")
+    canvas.save(sphere_picture(data.graph, data.train[:200]), out / "sphere.png")
     with display.ranking_progress("checking them") as on_progress:
         found = verify_paths(PathsData.load(out), on_progress)
     _print_data(found, out, json)
@@ -217,8 +217,8 @@ def baselines(
 
     The other baseline is trained: ekgn paths train --system seq2seq
     """
-    from ekgn.checkpoint import write_json
     from ekgn.cli import display
+    from ekgn.files import write_json
     from ekgn.paths.baselines import baseline_record, dynamic_programming
     from ekgn.paths.evaluate import evaluate as count
     from ekgn.paths.graphs import PathsData
@@ -249,7 +249,7 @@ def explain(
     json: Json = False,
 ) -> None:
     """One query step by step: stop probability, predicted path, its cost."""
-    from ekgn import figures
+    from ekgn import canvas
     from ekgn.cli import display
     from ekgn.paths.drawing import explanation_picture, verdict
     from ekgn.paths.run import PathsRun
@@ -257,7 +257,7 @@ def explain(
     loaded = PathsRun.load(run)
     explanation = loaded.explain(start, end, loaded.decoding(rule, beam, emit))
     if plot:
-        figures.save(explanation_picture(explanation, loaded.data.graph), plot)
+        canvas.save(explanation_picture(explanation, loaded.data.graph), plot)
     if json:
         display.print_json(explanation.as_dict())
         return

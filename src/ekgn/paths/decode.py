@@ -113,20 +113,24 @@ def search(
         starts_B[:, None, None].expand(-1, width, 1),
         torch.zeros(queries, width, dtype=torch.bool, device=first_TBK.device),
     )
+    context_TBG = decoder.context_gates(first_TBK)
     for _ in range(emit.most_nodes):
-        beams = _advance(decoder, beams, ends_B, emit)
+        beams = _advance(decoder, beams, context_TBG, ends_B, emit)
         if beams.finished_BW.all():
             break
     return beams.nodes_BWL[:, 0], torch.logsumexp(beams.log_p_TBW[:, :, 0], dim=0)
 
 
-def _advance(decoder: PathDecoder, beams: Beams, ends_B: Tensor, emit: Emit) -> Beams:
+def _advance(
+    decoder: PathDecoder, beams: Beams, context_TBG: Tensor, ends_B: Tensor, emit: Emit
+) -> Beams:
     """Every path by one symbol, then the best W of all."""
     steps, queries, width, size = beams.hidden_TBWK.shape
     last_BW = beams.nodes_BWL[:, :, -1]
     gates_BWG = decoder.input_gates(last_BW, ends_B[:, None].expand_as(last_BW))
+    gates_TBWG = (gates_BWG + context_TBG[..., None, :]).expand(steps, queries, width, -1)
     hidden_TBWK = decoder.cell(
-        beams.hidden_TBWK.reshape(-1, size), gates_BWG.repeat(steps, 1, 1).flatten(0, 1)
+        beams.hidden_TBWK.reshape(-1, size), gates_TBWG.reshape(-1, 3 * size)
     ).view(beams.hidden_TBWK.shape)
     log_p_TBWS = decoder.logits(hidden_TBWK).log_softmax(dim=-1)
     log_p_TBWS += FORBIDDEN * emit.forbidden(beams.nodes_BWL, ends_B)

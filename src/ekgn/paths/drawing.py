@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ekgn.figures import BLUE, GREY, RED, new_figure
+from ekgn.canvas import BLUE, GREY, RED, new_figure
 from ekgn.paths.explain import Explanation, Step
 from ekgn.paths.graphs import Floats, Path_, SphereGraph
 

@@ -71,6 +71,9 @@ class PathDecoder(nn.Module):
         self.tied = settings.tie_nodes
         self.nodes = node_table(num_nodes, settings)
         self.cell = Cell(size * (1 + settings.decoder_sees_end), decoder_size)
+        self.context: nn.Linear | None = None
+        if settings.decoder_sees_state:
+            self.context = nn.Linear(decoder_size, 3 * decoder_size, bias=False)
         self.output = nn.Linear(decoder_size, size) if self.tied else nn.Identity()
         self.symbols_SK = nn.Parameter(
             torch.empty(1 if self.tied else num_nodes + 1, size if self.tied else decoder_size)
@@ -86,6 +89,11 @@ class PathDecoder(nn.Module):
         inputs = F.dropout(inputs, self.settings.decoder_dropout, self.training)
         return self.cell.input_gates(inputs)
 
+    def context_gates(self, first: Tensor) -> Tensor:
+        """The share of o_t in the gates of every place; 0 if the decoder only starts from it."""
+        gates: Tensor = first.new_zeros(1) if self.context is None else self.context(first)
+        return gates
+
     def logits(self, hidden: Tensor) -> Tensor:
         """The score of each symbol: the nodes, then the end symbol."""
         table_SK = torch.cat([self.nodes.weight, self.symbols_SK]) if self.tied else self.symbols_SK
@@ -100,9 +108,11 @@ class PathDecoder(nn.Module):
         ones_1BK = first_TBK.new_ones(1, paths, size)
         keep_BK = shared_dropout(ones_1BK, self.settings.output_dropout, self.training)[0]
         hidden_BTK = first_TBK.transpose(0, 1)
+        context_BTG = self.context_gates(hidden_BTK)
         outputs = []
         for place, count in enumerate(batch.active):
-            gates_BTG = gates_BLG[:count, place, None].expand(-1, steps, -1)
+            gates_BTG = gates_BLG[:count, place, None] + context_BTG[:count]
+            gates_BTG = gates_BTG.expand(-1, steps, -1)
             hidden = hidden_BTK[:count].reshape(count * steps, size)
             hidden = self.cell(hidden, gates_BTG.reshape(count * steps, -1))
             hidden_BTK = hidden.view(count, steps, size)

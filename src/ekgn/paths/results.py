@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from ekgn.checkpoint import read_json
 from ekgn.errors import EkgnError
+from ekgn.files import read_json
 from ekgn.paths.settings import PathsSettings
 
 Record = dict[str, Any]

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ekgn.checkpoint import RunFolder, load_tensors, read_json, write_json
+from ekgn.checkpoint import RunFolder, load_tensors
 from ekgn.config import parse_answer_rule
 from ekgn.errors import EkgnError
+from ekgn.files import read_json, write_json
 from ekgn.paths.decode import Emit
 from ekgn.paths.evaluate import Evaluation, OnProgress, ask, evaluate, solver
 from ekgn.paths.explain import Explanation, Route, explain, plain_path, route

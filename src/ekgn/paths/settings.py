@@ -21,6 +21,9 @@ class PathsSettings(Settings):
     init_scale: float = knob(1.0, "standard deviation of new node vectors", gt=0)
     tie_nodes: bool = knob(False, "one node table for encoder, decoder input and decoder output")
     decoder_sees_end: bool = knob(False, "the end node is an input of every decoder step")
+    decoder_sees_state: bool = knob(
+        False, "the output o_t is an input of every decoder step, not only where it starts from"
+    )
     decoder_dropout: float = knob(0.0, "dropout on the decoder's inputs", ge=0, lt=1)
     subpaths: bool = knob(
         False, "train on every contiguous sub-path of the training paths, itself a shortest path"

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ekgn.api import Predictions, Run, find_run
-from ekgn.checkpoint import RunFolder, read_json
+from ekgn.checkpoint import RunFolder
 from ekgn.errors import EkgnError
+from ekgn.files import read_json
 from ekgn.paths.run import PathsRun
 from ekgn.web.batching import Batcher, Busy
 from ekgn.web.monitoring import Monitor

@@ -34,13 +34,13 @@ export function Home({ run }) {
     <${RunFacts} run=${run} />`;
 }
 
-const NAMES = { hits_at_10: "in its first ten", hits_at_1: "right away", mean_rank: "mean rank of the truth" };
+const NAMES = { hits_at_10: "of the time among its first ten answers", hits_at_1: "of the time its first answer", mean_rank: "its rank on average" };
 
 function RunFacts({ run }) {
   const shown = Object.keys(NAMES).filter((name) => name in run.metrics);
   if (!shown.length) return null;
   return html`<section class="run-facts" aria-label="How good it is">
-    <p class="small soft">On ${run.measured_on === "test" ? "test" : "validation"} facts it never saw, this model has the true answer</p>
+    <p class="small soft">On ${run.measured_on === "test" ? "test" : "validation"} facts it never saw, the true answer is</p>
     <dl>${shown.map((name) => html`<div key=${name}><dd>${name === "mean_rank" ? run.metrics[name].toFixed(1) : percent(run.metrics[name])}</dd><dt>${NAMES[name]}</dt></div>`)}</dl>
     <${Link} class="small" href=${runPath(run.name, "metrics")}>All measurements<//>
   </section>`;

@@ -1,0 +1,186 @@
+"""Measure the engine on this machine, in one run: `make bench`. Results go to results/bench.
+
+Every figure is a rate beside a yardstick of the same run: the machine's own matrix products, a
+plain transcription of the equations (reference.py), PyKEEN's evaluator, or a smaller graph.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from ekgn.checkpoint import RunFolder
+from ekgn.files import write_json
+from ekgn.kbc.answers import Answers
+from ekgn.kbc.graph import KnowledgeGraph, Vocabulary, load_graph
+from ekgn.kbc.ranking import rank_split
+from ekgn.kbc.settings import KbcSettings
+from ekgn.kbc.task import KbcTask, scorer
+from ekgn.records import environment
+from ekgn.train import Trainer
+from reference import ReferenceModel
+
+
+def seconds_per_call(call: Callable[[], object], budget: float) -> float:
+    """The median time of a call over `budget` seconds, after two calls to warm up."""
+    call(), call()
+    times: list[float] = []
+    end = time.perf_counter() + budget
+    while time.perf_counter() < end or len(times) < 5:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def product_rate() -> float:
+    """GFLOP/s of float32 matrix products of 1024 x 1024."""
+    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    return 2 * 1024**3 / seconds_per_call(lambda: a @ b, 2.0) / 1e9
+
+
+def engine(graph: KnowledgeGraph, settings: KbcSettings, budget: float) -> dict[str, float]:
+    """Triples per second of training, and the rate of its matrix products."""
+    trainer = Trainer(KbcTask(graph, settings), RunFolder(Path("unused")))
+    counter = FlopCounterMode(display=False)
+    with counter:
+        trainer._step()
+    seconds = seconds_per_call(trainer._step, budget)
+    triples = 2 * len(graph.train) / trainer.per_epoch
+    return {
+        "seconds_per_step": seconds,
+        "triples_per_second": triples / seconds,
+        "seconds_per_epoch": seconds * trainer.per_epoch,
+        "gflops": counter.get_total_flops() / seconds / 1e9,
+    }
+
+
+def reference(graph: KnowledgeGraph, settings: KbcSettings, budget: float) -> dict[str, float]:
+    """Triples per second of the plain transcription at the same sizes and negatives."""
+    torch.manual_seed(0)
+    model = ReferenceModel(graph.num_entities, graph.num_relations, settings)
+    optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
+    known = Answers(graph.train, graph.num_relations)
+    rows = np.repeat(np.arange(len(known)), np.diff(known.offsets))
+    rng = np.random.default_rng(0)
+
+    def step() -> None:
+        chosen = rng.integers(len(rows), size=settings.batch_size)
+        heads, relations = known.heads[rows[chosen]], known.relations[rows[chosen]]
+        negatives = rng.integers(graph.num_entities, size=(len(chosen), settings.negatives))
+        parts = (heads, relations, known.tails[chosen], negatives)
+        optimizer.zero_grad()
+        model.loss(*(torch.from_numpy(part) for part in parts)).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    seconds = seconds_per_call(step, budget)
+    return {"seconds_per_step": seconds, "triples_per_second": settings.batch_size / seconds}
+
+
+def made_graph(entities: int, triples: int = 200_000, relations: int = 50) -> KnowledgeGraph:
+    """Random triples over many entities."""
+    rng = np.random.default_rng(0)
+    facts = np.stack(
+        [rng.integers(n, size=triples) for n in (entities, relations, entities)], axis=1
+    )
+    names = tuple(map(str, range(entities)))
+    kinds = tuple(map(str, range(relations)))
+    return KnowledgeGraph(
+        "made",
+        Vocabulary(names, names, names),
+        Vocabulary(kinds, kinds, kinds),
+        facts,
+        facts[:10],
+        facts[:10],
+        source={},
+    )
+
+
+def growth(entities: int, budget: float) -> dict[str, float]:
+    """A training step and the peak memory with this many entities (run in its own process)."""
+    result = engine(made_graph(entities), KbcSettings.build("base"), budget)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"seconds_per_step": result["seconds_per_step"], "peak_bytes": float(peak)}
+
+
+def evaluation(graph: KnowledgeGraph, triples: int) -> dict[str, Any]:
+    """Seconds to rank test triples on both sides, here and with PyKEEN's evaluator if present."""
+    model = KbcTask(graph, KbcSettings.build("base")).new_model().eval()
+    start = time.perf_counter()
+    rank_split(scorer(model), graph, "test", limit=triples)
+    found: dict[str, Any] = {"triples": triples, "ekgn_seconds": time.perf_counter() - start}
+    try:
+        from pykeen.evaluation import RankBasedEvaluator
+        from pykeen.models import ComplEx
+        from pykeen.triples import CoreTriplesFactory
+    except ImportError:
+        return found
+    tensors = [torch.from_numpy(part) for part in (graph.train, graph.valid, graph.test)]
+    factory = CoreTriplesFactory(tensors[0], graph.num_entities, graph.num_relations)
+    peer = ComplEx(triples_factory=factory, embedding_dim=100).eval()
+    start = time.perf_counter()
+    RankBasedEvaluator(filtered=True).evaluate(
+        peer, tensors[2][:triples], additional_filter_triples=tensors[:2], use_tqdm=False
+    )
+    found["pykeen_complex_seconds"] = time.perf_counter() - start
+    return found
+
+
+def in_own_process(*arguments: str) -> Any:
+    """The JSON that this script prints when called with these arguments."""
+    done = subprocess.run(
+        [sys.executable, __file__, *arguments], check=True, capture_output=True, text=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Run every measurement and write one record."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=10.0, help="budget of each measurement")
+    parser.add_argument("--entities", type=int, help="only measure growth at this size")
+    parser.add_argument("--out", type=Path, default=Path("results/bench/speed.json"))
+    given = parser.parse_args()
+    if given.entities:
+        print(json.dumps(growth(given.entities, given.seconds)))
+        return
+    graph = load_graph("fb15k-237")
+    record: dict[str, Any] = {"environment": environment(torch.device("cpu"))}
+    record["product_gflops"] = product_rate()
+    for preset in ("base", "paper"):
+        print(f"training, preset {preset} ...", file=sys.stderr)
+        settings = KbcSettings.build(preset)
+        mine = engine(graph, settings, given.seconds)
+        plain = reference(graph, settings, given.seconds)
+        record[preset] = {
+            **mine,
+            "share_of_product_rate": mine["gflops"] / record["product_gflops"],
+            "reference": plain,
+            "times_reference": mine["triples_per_second"] / plain["triples_per_second"],
+        }
+    record["evaluation"] = evaluation(graph, 4000)
+    record["growth"] = {}
+    for size in (15_000, 150_000, 1_500_000):
+        print(f"growth, {size:,} entities ...", file=sys.stderr)
+        record["growth"][str(size)] = in_own_process(
+            "--entities", str(size), "--seconds", str(given.seconds)
+        )
+    record["load_average_after"] = os.getloadavg()[0]
+    write_json(given.out, record)
+    print(json.dumps(record, indent=2))
+
+
+if __name__ == "__main__":
+    main()
