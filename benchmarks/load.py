@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from ekgn.api import find_run
-from ekgn.checkpoint import write_json
+from ekgn.files import write_json
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.records import environment
 

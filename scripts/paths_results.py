@@ -38,14 +38,14 @@ PAGE = ROOT / "docs" / "paths.md"
 # What each system changes of the preset `base`. Every one gets the same number of updates.
 SYSTEMS: dict[str, dict[str, Any]] = {
     "ekgn": {},
-    "seq2seq": {"system": "seq2seq", "decoder_sees_end": False},
+    "seq2seq": {"system": "seq2seq"},
     "ekgn-one-step": {"max_steps": 1},
 }
 # Trained for the first seed only.
 EXTRA: dict[str, dict[str, Any]] = {
     "ekgn-whole-paths": {"subpaths": False},
-    "seq2seq-whole-paths": {"system": "seq2seq", "decoder_sees_end": False, "subpaths": False},
-    "seq2seq-sees-end": {"system": "seq2seq"},
+    "seq2seq-whole-paths": {"system": "seq2seq", "subpaths": False},
+    "ekgn-sees-end": {"decoder_sees_end": True},
 }
 WHOLE_PATHS_EPOCHS = 3.5  # the sub-paths are about 3.5 times as many as the paths
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -59,6 +61,7 @@ def _graph() -> KnowledgeGraph:
 def run_folders() -> tuple[Path, Path]:
     """The folders of a run on the small graph and of one on short paths, trained once."""
     folder = Path(tempfile.mkdtemp(prefix="ekgn-web-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     run = api.train(_graph(), tiny_settings(epochs=60, valid_every=20), out=folder / "atlas")
     run.evaluate("test")
     options = {"embedding_dim": 16, "decoder_size": 16, "epochs": 2, "max_steps": 3, "num_slots": 8}

@@ -30,8 +30,8 @@ ORDER = (
     "EKGN, T_max = 1",
     "EKGN, whole paths only",
     "seq2seq, whole paths only",
+    "EKGN, decoder sees the end",
     "seq2seq, decoder sees the end",
-    "seq2seq, decoder does not see the end",
 )
 
 
@@ -91,7 +91,7 @@ def system_of(record: Record) -> str:
         words.append(f"T_max = {settings['max_steps']}")
     if not settings["subpaths"]:
         words.append("whole paths only")
-    if not network and settings["decoder_sees_end"]:
+    if settings["decoder_sees_end"]:
         words.append("decoder sees the end")
     return ", ".join(words)
 

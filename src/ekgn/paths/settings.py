@@ -40,6 +40,7 @@ class PathsSettings(Settings):
             "input_dropout": 0.05,
             "output_dropout": 0.05,
             "decoder_dropout": 0.05,
+            "stop_bias": -1.0,
             "step_loss": 0.5,
             "optimizer": "adam",
             "learning_rate": 0.02,
@@ -50,7 +51,6 @@ class PathsSettings(Settings):
             "valid_every": 2,
             "init_scale": 0.1,
             "tie_nodes": True,
-            "decoder_sees_end": True,
             "subpaths": True,
         },
     }

@@ -25,7 +25,7 @@ from ekgn.web.site import Site
 
 MOST_CONNECTIONS = 512
 GRACE_SECONDS = 30
-HEAD_SECONDS = 10  # for the head of a request to arrive
+HEAD_SECONDS = 5  # for the head of a request to arrive
 
 
 class Connection(H11Protocol):
