@@ -28,9 +28,9 @@ ELSEWHERE = {
 INTRO = """# Results
 
 Filtered ranks of both sides of the test split, by the rules in [evaluation.md](evaluation.md). The
-weights are those of the best validation hits@10; nothing was chosen on test. Every row is made from a
-record in `results/kbc` by `python scripts/results.py page`, and a record is made by training with the
-command shown and then `python scripts/results.py add RUN`.
+weights are those of the best validation hits@10; nothing was chosen on test. Every row is made
+from a record in `results/kbc` by `python scripts/results.py page`; a record is made by training
+and then `python scripts/results.py add RUN`.
 
 """
 
@@ -108,7 +108,8 @@ def _details(name: str, record: dict[str, Any]) -> str:
         f"{record['parameters']:,} parameters, {settings['max_steps']} steps, "
         f"{settings['num_slots']} memory vectors, {settings['embedding_dim']} dimensions. "
         f"All settings are in `results/kbc/{name}.json`.\n\n"
-        f"Validation, by answer rule, at every forced step, and with the attention replaced by its mean:\n\n"
+        "Validation, by answer rule, at every forced step, and with the attention replaced by its "
+        "mean:\n\n"
         + _table(["rule", "hits@10 / MR", "MRR"], rows)
         + f"\nWhere the validation queries stop (step of most weight): {shares}.\n\n"
         f"Test by category, hits@10 / MR (`{settings['answer_rule']}`; mixture: "
