@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ekgn.kbc.batches import Batch
-from ekgn.kbc.partition import log_partition
+from ekgn.kbc.partition import log_partition, log_sums
 from ekgn.kbc.settings import KbcSettings
 from ekgn.network.inference import Inference, step_weights
 from ekgn.network.l1 import l1_distances, l1_pairs
@@ -105,6 +105,10 @@ class KbcModel(nn.Module):
             rows[n_negatives:],
             None if bias is None else bias[n_negatives:],
         )
+        if self.settings.rival_answers:
+            log_right_TB = log_sums(score_TP, batch.query_of_answer_P, len(batch.heads_B))
+            log_total_TB = torch.logaddexp(log_right_TB, log_wrong_TB)
+            return score_TP - log_total_TB.index_select(1, batch.query_of_answer_P)
         log_wrong_TP = log_wrong_TB.index_select(1, batch.query_of_answer_P)
         return F.logsigmoid(score_TP - log_wrong_TP)
 

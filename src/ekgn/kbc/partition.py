@@ -17,6 +17,16 @@ def log_partition(scores_TBN: Tensor, left_out: tuple[Tensor, ...]) -> Tensor:
     return total
 
 
+def log_sums(values_TP: Tensor, group_P: Tensor, groups: int) -> Tensor:
+    """log Σ exp of the values of each group, (T, groups); every group has a value."""
+    index_TP = group_P.expand_as(values_TP)
+    lowest_TB = values_TP.new_full((len(values_TP), groups), -torch.inf)
+    largest_TB = lowest_TB.scatter_reduce(1, index_TP, values_TP.detach(), "amax")
+    shifted_TP = (values_TP - largest_TB.index_select(1, group_P)).exp()
+    total_TB = torch.zeros_like(lowest_TB).index_add(1, group_P, shifted_TP)
+    return largest_TB + total_TB.log()
+
+
 class _LogPartition(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores_TBN: Tensor, queries: Tensor, candidates: Tensor) -> Tensor:

@@ -50,6 +50,11 @@ class KbcSettings(Settings):
     full_softmax_scale: bool = knob(
         False, "scale the negatives' mass by |E| / samples: the loss estimates the full softmax"
     )
+    rival_answers: bool = knob(
+        False,
+        "an answer shares the probability with the query's other known answers in the batch, "
+        "instead of competing with wrong entities only",
+    )
     init_scale: float = knob(
         0.0, "standard deviation of new entity and relation vectors (0: unit L2 norm)", ge=0
     )

@@ -13,7 +13,7 @@ from ekgn.api import Predictions, Run
 from ekgn.config import parse_answer_rule
 from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Ints
-from ekgn.kbc.explain import Explainer, Explanation
+from ekgn.kbc.explain import Explanation
 from ekgn.kbc.graph import Vocabulary
 from ekgn.web.overview import headline, metrics_reply
 from ekgn.web.problems import Problem, shown
@@ -62,7 +62,7 @@ class ServedRun:
         self._relations = NameIndex(
             graph.relations.labels, graph.relations.ids, self.relation_facts
         )
-        self.explainer = Explainer(graph, run.model, run.known)
+        self.explainer = run.explainer
         self.batch_size = int(np.clip(SCORE_BYTES // (4 * graph.num_entities), 1, 64))
 
     def prepare(self) -> None:

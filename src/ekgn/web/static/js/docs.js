@@ -15,7 +15,8 @@ export function DocsPage() {
 
 function operations(description) {
   return Object.entries(description.paths).flatMap(([path, methods]) => Object.entries(methods)
-    .map(([method, operation]) => ({ key: `${method} ${path}`, path, method: method.toUpperCase(), ...operation })));
+    .map(([method, operation]) => ({ key: `${method} ${path}`, path, method: method.toUpperCase(), ...operation })))
+    .sort((one, other) => one.tags.includes("service") - other.tags.includes("service"));
 }
 
 const nameOf = (reference) => reference?.split("/").pop();
