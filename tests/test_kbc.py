@@ -15,7 +15,7 @@ from ekgn.kbc.answers import Answers, with_inverses
 from ekgn.kbc.batches import Batches
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.model import KbcModel
-from ekgn.kbc.partition import log_partition
+from ekgn.kbc.partition import log_partition, log_sums
 from ekgn.network.inference import step_weights
 
 from .conftest import tiny_settings
@@ -118,7 +118,9 @@ def test_the_loss_is_the_equation_written_as_a_loop(
     family: KnowledgeGraph, score: str, batch_by: str
 ) -> None:
     torch.manual_seed(0)
-    settings = tiny_settings(score=score, batch_by=batch_by, entity_bias=score == "dot")
+    settings = tiny_settings(
+        score=score, batch_by=batch_by, entity_bias=score == "dot", rival_answers=False
+    )
     model = KbcModel(family.num_entities, family.num_relations, settings).eval()
     if model.bias:
         torch.nn.init.normal_(model.bias.weight)
@@ -194,3 +196,25 @@ def test_an_update_moves_only_the_rows_it_used(family: KnowledgeGraph) -> None:
     assert changed.tolist() == used
     moved = model.encoder.entities.weight != before["network.encoder.entities.weight"]
     assert moved.any(dim=1).nonzero().flatten().tolist() == sorted(set(batch.heads_B.tolist()))
+
+
+def test_log_sums_by_group() -> None:
+    torch.manual_seed(0)
+    values = (100 * torch.randn(2, 5)).double().requires_grad_()
+    group = torch.tensor([0, 2, 0, 1, 2])
+    expected = torch.stack([values[:, group == g].logsumexp(dim=1) for g in range(3)], dim=1)
+    assert torch.allclose(log_sums(values, group, 3), expected)
+    assert torch.autograd.gradcheck(lambda v: log_sums(v, group, 3), (values,))
+
+
+def test_rival_answers_share_the_probability(family: KnowledgeGraph) -> None:
+    """With every entity among the negatives, p is the softmax over all entities."""
+    torch.manual_seed(0)
+    settings = tiny_settings(rival_answers=True, negatives=3000, entity_bias=False)
+    model = KbcModel(family.num_entities, family.num_relations, settings).eval()
+    batch = Batches(Answers(family.train, 3), family.num_entities, settings)(0, 0)
+    assert len(batch.negatives) == family.num_entities
+    outputs = model(batch.heads_B, batch.relations_B).outputs_TBK
+    log_p = model._log_probabilities(outputs, batch)
+    whole = torch.log_softmax(outputs @ model.answers.weight.T, dim=2)
+    assert torch.allclose(log_p, whole[:, batch.query_of_answer_P, batch.answers_P], atol=1e-4)

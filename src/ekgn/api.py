@@ -176,11 +176,10 @@ class Run:
 
     def known_splits(self, head: int, relation: int) -> dict[int, str]:
         """The known answers of a query, each with the split it is in."""
-        return {
-            int(answer): split
-            for split in ("test", "valid", "train")
-            for answer in self.known[split].of(head, relation)
-        }
+        found: dict[int, str] = {}
+        for split in ("test", "valid", "train"):
+            found |= dict.fromkeys(self.known[split].of(head, relation).tolist(), split)
+        return found
 
     def _predict_relation(self, head: int, tail: int, top: int, hide_known: bool) -> Predictions:
         """Relations by the geometric mean of p(tail | head, r) and p(head | tail, r inverse)."""

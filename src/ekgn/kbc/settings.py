@@ -26,6 +26,7 @@ BASE: dict[str, Any] = {
     "negatives": 1000,
     "batch_by": "query",
     "full_softmax_scale": True,
+    "rival_answers": True,
     "init_scale": 0.1,
 }
 
