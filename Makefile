@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@echo "Compiling bytecode (imports are much faster after it) ..."
-	@$(BIN)/python -m compileall -q .venv/lib > /dev/null 2>&1 || true
+	@$(BIN)/python -m compileall -q .venv/lib src > /dev/null 2>&1 || true
 	@touch $(STAMP)
 
 demo: $(STAMP) ## Train on the bundled graph, evaluate, and answer questions

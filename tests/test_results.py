@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -18,3 +19,13 @@ def test_the_results_page_is_current() -> None:
     if not list(results.RECORDS.glob("*.json")):
         pytest.skip("no published records yet")
     assert results.PAGE.read_text(encoding="utf-8") == results.page()
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_demo_record() -> None:
+    record = json.loads((ROOT / "results" / "demo" / "world.json").read_text())
+    micro = record["evaluations"]["test/argmax"]["micro"]
+    row = next(
+        line for line in (ROOT / "README.md").read_text().splitlines() if line[:6] == "model "
+    )
+    assert row.split()[1:4] == [f"{100 * micro[f'hits_at_{k}']:.1f}%" for k in (10, 3, 1)]
+    assert float(row.split()[4]) == round(micro["mrr"], 3)
