@@ -69,7 +69,8 @@ def family_run(family: KnowledgeGraph, tmp_path_factory: pytest.TempPathFactory)
     from ekgn import api
 
     path = tmp_path_factory.mktemp("runs") / "family"
-    api.train(family, tiny_settings(epochs=120, valid_every=20), out=path)
+    settings = tiny_settings(epochs=120, valid_every=120, embedding_dim=32, table_rate=2.0)
+    api.train(family, settings, out=path)
     return path
 
 

@@ -36,7 +36,7 @@ def lines(path: Path) -> list[dict[str, float]]:
 def test_it_learns_its_training_facts(family_run: Path) -> None:
     run = api.load(family_run)
     assert run.evaluate("train").micro.mrr > 0.9
-    assert run.record["curve"][-1]["loss"] < 0.7 * run.record["curve"][0]["loss"]
+    assert run.record["curve"][-1]["expected_reward"] > 0.7
 
 
 def test_preset_paper_trains(family: KnowledgeGraph, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_the_record_says_what_was_run(family_run: Path) -> None:
     assert record["data"]["name"] == "family" and record["data"]["train"] == 82
     assert record["settings"]["max_steps"] == 3 and record["settings"]["seed"] == 0
     assert record["environment"]["libraries"]["torch"] == torch.__version__
-    assert record["wall_seconds"] > 0 and len(record["curve"]) == 6
+    assert record["wall_seconds"] > 0 and len(record["curve"]) == 1
     names = {path.name for path in family_run.iterdir()}
     assert names >= {
         "config.json",

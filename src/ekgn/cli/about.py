@@ -12,7 +12,7 @@ from ekgn.cli.options import DataDir, Json
 from ekgn.kbc.settings import KbcSettings
 
 if TYPE_CHECKING:
-    from ekgn.kbc.graph import KnowledgeGraph, Vocabulary
+    from ekgn.kbc.graph import Vocabulary
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +44,7 @@ def info(
     if listed is not None:
         _print_names(listed, json)
         return
-    summary = _graph_summary(graph)
+    summary = graph.describe()
     if is_run:
         summary |= _run_summary(path)
     if json:
@@ -70,18 +70,6 @@ def _print_names(names: Vocabulary, json: bool) -> None:
         display.console.print(
             identifier if label == identifier else f"{identifier}  {label}", markup=False
         )
-
-
-def _graph_summary(graph: KnowledgeGraph) -> dict[str, Any]:
-    return {
-        "graph": graph.name,
-        "entities": graph.num_entities,
-        "relations": graph.num_relations,
-        "train": len(graph.train),
-        "valid": len(graph.valid),
-        "test": len(graph.test),
-        "source": graph.source,
-    }
 
 
 def _run_summary(path: Path) -> dict[str, Any]:

@@ -188,6 +188,16 @@ class KnowledgeGraph:
         triples: Triples = getattr(self, name)
         return triples
 
+    def describe(self) -> dict[str, Any]:
+        """Name, sizes and source, as JSON-able values."""
+        return {
+            "name": self.name,
+            "entities": self.num_entities,
+            "relations": self.num_relations,
+            **{split: len(self.split(split)) for split in SPLITS},
+            "source": self.source,
+        }
+
     def save(self, folder: Path) -> None:
         """Write graph.safetensors and vocabulary.json, each aside first and then renamed."""
         words = {

@@ -53,16 +53,7 @@ class KbcTask:
 
     def describe(self) -> dict[str, Any]:
         """What was trained on, for the record."""
-        graph = self.graph
-        return {
-            "name": graph.name,
-            "entities": graph.num_entities,
-            "relations": graph.num_relations,
-            "train": len(graph.train),
-            "valid": len(graph.valid),
-            "test": len(graph.test),
-            "source": graph.source,
-        }
+        return self.graph.describe()
 
 
 def scorer(model: KbcModel, rule: str | None = None) -> Callable[[Ints, Ints], Tensor]:
