@@ -324,7 +324,7 @@ def _sweeps(sweeps: list[dict[str, Any]]) -> str:
         )
     first = sweeps[0]["sweep"]
     budget = f"{first['budget']:g} training minutes" if first["budget"] else "the same epochs"
-    commands = "\n".join(_command(sweep["sweep"]) for sweep in sweeps)
+    commands = "\n".join(_command(sweep["sweep"], sweep["records"]) for sweep in sweeps)
     columns = ["vectors", "steps", "hits@10 (%)", "MRR", "mean rank", "epochs"]
     columns += ["paper, FB15k: hits@10", "paper, FB15k: mean rank"]
     return (
@@ -337,11 +337,19 @@ def _sweeps(sweeps: list[dict[str, Any]]) -> str:
     )
 
 
-def _command(sweep: dict[str, Any]) -> str:
-    sets = " ".join(
-        "--set " + shlex.quote(f"{axis['name']}={','.join(str(v) for v in axis['values'])}")
-        for axis in sweep["axes"]
-    )
+def _command(sweep: dict[str, Any], records: dict[str, Any]) -> str:
+    """The command that makes the same sweep with today's presets."""
+    from ekgn.kbc.settings import KbcSettings
+
+    wanted = {axis["name"]: ",".join(str(v) for v in axis["values"]) for axis in sweep["axes"]}
+    used = KbcSettings.parse(next(iter(records.values()))["settings"])
+    today = KbcSettings.build(sweep["preset"])
+    wanted |= {
+        name: str(value).lower()
+        for name, value in used
+        if value != getattr(today, name) and name not in {*wanted, "threads", "budget_minutes"}
+    }
+    sets = " ".join("--set " + shlex.quote(f"{name}={text}") for name, text in wanted.items())
     preset = f" --preset {sweep['preset']}" if sweep["preset"] else ""
     budget = f" --budget {sweep['budget']:g}" if sweep["budget"] else ""
     return f"ekgn sweep {shlex.quote(sweep['data'])} {sets}{preset}{budget}"
