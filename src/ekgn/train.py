@@ -28,7 +28,6 @@ from ekgn.checkpoint import (
 from ekgn.config import Settings
 from ekgn.errors import EkgnError
 from ekgn.files import read_json, replace_file, write_json
-from ekgn.network.objective import Loss
 from ekgn.records import environment
 
 log = logging.getLogger(__name__)
@@ -45,15 +44,11 @@ class Batches(Protocol):
     def __call__(self, epoch: int, index: int) -> Any: ...
 
 
-class Model(Protocol):
-    """What the trainer asks of a model beyond being a module."""
-
-    def loss(self, batch: Any) -> Loss: ...
-    def constrain(self, touched: Touched) -> None: ...
-
-
 class Task(Protocol):
-    """What the trainer needs of a task."""
+    """What the trainer needs of a task.
+
+    Its models are torch modules with loss(batch) -> Loss and constrain(touched: Touched) -> None.
+    """
 
     name: str
     settings: Any

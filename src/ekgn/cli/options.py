@@ -65,13 +65,3 @@ def _plain_type(annotation: Any) -> tuple[Any, str]:
     if get_origin(annotation) is types.UnionType:
         return str, ""
     return annotation, ""
-
-
-def setting_pairs(pairs: list[str]) -> dict[str, str]:
-    """{"num_slots": "32"} from ["num_slots=32"]."""
-    from ekgn.errors import EkgnError
-
-    for pair in pairs:
-        if "=" not in pair:
-            raise EkgnError(f"--set {pair}: expected NAME=VALUE, for example num_slots=32.")
-    return {pair.split("=", 1)[0].strip(): pair.split("=", 1)[1].strip() for pair in pairs}
