@@ -342,13 +342,13 @@ def _command(sweep: dict[str, Any], records: dict[str, Any]) -> str:
     from ekgn.kbc.settings import KbcSettings
 
     wanted = {axis["name"]: ",".join(str(v) for v in axis["values"]) for axis in sweep["axes"]}
-    used = KbcSettings.parse(next(iter(records.values()))["settings"])
     today = KbcSettings.build(sweep["preset"])
-    wanted |= {
-        name: str(value).lower()
-        for name, value in used
-        if value != getattr(today, name) and name not in {*wanted, "threads", "budget_minutes"}
-    }
+    for record in [*records.values()][:1]:
+        wanted |= {
+            name: str(value).lower()
+            for name, value in KbcSettings.parse(record["settings"])
+            if value != getattr(today, name) and name not in {*wanted, "threads", "budget_minutes"}
+        }
     sets = " ".join("--set " + shlex.quote(f"{name}={text}") for name, text in wanted.items())
     preset = f" --preset {sweep['preset']}" if sweep["preset"] else ""
     budget = f" --budget {sweep['budget']:g}" if sweep["budget"] else ""
