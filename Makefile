@@ -5,7 +5,7 @@ RUNTIME := .venv/.runtime
 DEV := .venv/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format bench docs clean
+.PHONY: help setup demo test test-slow lint format bench clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
