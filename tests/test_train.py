@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from ekgn import api
 from ekgn.checkpoint import RunFolder, load_tensors
 from ekgn.errors import EkgnError
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.task import KbcTask
+from ekgn.optimizers import RowAdam
 from ekgn.train import Progress, Trainer, choose_device
 
 from .conftest import tiny_settings
@@ -230,3 +232,18 @@ def test_tensorboard_logs_are_written(family: KnowledgeGraph, tmp_path: Path) ->
     pytest.importorskip("tensorboard")
     train(family, tmp_path, epochs=2, valid_every=1, tensorboard=True)
     assert list((tmp_path / "tensorboard").glob("events.*"))
+
+
+def test_row_adam_is_torch_sparse_adam() -> None:
+    torch.manual_seed(0)
+    start = torch.randn(7, 3)
+    ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    row_adam, sparse_adam = RowAdam([ours], lr=0.1), torch.optim.SparseAdam([theirs], lr=0.1)
+    for used in ([0, 3, 3], [3, 6], [0, 1, 2, 6]):
+        values = torch.randn(len(used), 3)
+        grad = torch.sparse_coo_tensor([used], values, (7, 3), check_invariants=True).coalesce()
+        ours.grad, theirs.grad = grad, grad.clone()
+        row_adam.step()
+        sparse_adam.step()
+    assert torch.allclose(ours, theirs, atol=1e-6)
+    assert torch.equal(ours[4], start[4])

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
 
 from ekgn.checkpoint import (
     RunFolder,
@@ -28,13 +27,10 @@ from ekgn.checkpoint import (
 from ekgn.config import Settings
 from ekgn.errors import EkgnError
 from ekgn.files import read_json, replace_file, write_json
+from ekgn.optimizers import Optimizers
 from ekgn.records import environment
 
 log = logging.getLogger(__name__)
-
-
-Touched = dict[Tensor, Tensor]
-"""For each table, the rows that an update changed."""
 
 
 class Batches(Protocol):
@@ -79,57 +75,6 @@ class Progress:
 
 Listener = Callable[[Progress, int], None]
 """Called after every update with the progress and the total number of updates."""
-
-
-class Optimizers:
-    """One optimizer for dense parameters, one that touches only the used rows of tables."""
-
-    def __init__(self, model: nn.Module, settings: Settings) -> None:
-        tables = [
-            module.weight
-            for module in model.modules()
-            if isinstance(module, nn.Embedding) and module.sparse
-        ]
-        dense = [p for p in model.parameters() if all(p is not table for table in tables)]
-        self.dense, self.tables = dense, tables
-        rate = settings.learning_rate
-        self._rates = {"dense": rate, "tables": rate * settings.table_rate}
-        self._clip_norm = settings.clip_norm
-        kinds: dict[str, Any] = {
-            "sgd": (torch.optim.SGD, torch.optim.SGD),
-            "adam": (torch.optim.Adam, torch.optim.SparseAdam),
-            "adagrad": (torch.optim.Adagrad, torch.optim.Adagrad),
-        }
-        for_dense, for_tables = kinds[settings.optimizer]
-        self.parts = {"dense": for_dense(dense, lr=rate)}
-        if tables:
-            self.parts["tables"] = for_tables(tables, lr=rate)
-
-    def update(self, loss: Tensor, rate_factor: float) -> Touched:
-        """One update by the gradient of `loss`; returns the rows each table had changed."""
-        for part in self.parts.values():
-            part.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        touched: Touched = {}
-        for table in self.tables:
-            if table.grad is not None:
-                table.grad = table.grad.coalesce()
-                touched[table] = table.grad.indices()[0]
-        if self._clip_norm:
-            self._clip()
-        for name, part in self.parts.items():
-            part.param_groups[0]["lr"] = self._rates[name] * rate_factor
-            part.step()
-        return touched
-
-    def _clip(self) -> None:
-        """Scale all gradients, dense and sparse, to the largest norm allowed."""
-        grads = [p.grad for p in self.dense if p.grad is not None]
-        grads += [table.grad.values() for table in self.tables if table.grad is not None]
-        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in grads]))
-        scale = (self._clip_norm / (norm + 1e-6)).clamp(max=1.0)
-        for grad in grads:
-            grad.mul_(scale)
 
 
 def choose_device(name: str) -> torch.device:

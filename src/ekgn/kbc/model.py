@@ -63,14 +63,16 @@ class Decoder(nn.Module):
 
 
 class KbcModel(nn.Module):
-    """The network over entities and relations, with an output entity table of its own."""
+    """The network over entities and relations, with an output entity table (its own, or shared)."""
 
     def __init__(self, num_entities: int, num_relations: int, settings: KbcSettings) -> None:
         super().__init__()
         self.settings = settings
         encoder = Encoder(num_entities, num_relations, settings)
         self.network = Network(encoder, Decoder(settings), 2 * settings.embedding_dim, settings)
-        self.answers = entity_table(num_entities, settings.embedding_dim, settings)
+        self.own_answers: nn.Embedding | None = None
+        if not settings.shared_entities:
+            self.own_answers = entity_table(num_entities, settings.embedding_dim, settings)
         self.bias: nn.Embedding | None = None
         if settings.entity_bias:
             self.bias = nn.Embedding(num_entities, 1, sparse=True)
@@ -151,6 +153,11 @@ class KbcModel(nn.Module):
         return self._scores(chosen_BK, self.answers.weight, bias)
 
     @property
+    def answers(self) -> nn.Embedding:
+        """The entity vectors that outputs are compared with."""
+        return self.own_answers or self.encoder.entities
+
+    @property
     def encoder(self) -> Encoder:
         """The network's encoder, which holds the input tables."""
         return cast(Encoder, self.network.encoder)
@@ -159,7 +166,6 @@ class KbcModel(nn.Module):
     def constrain(self, touched: dict[Tensor, Tensor]) -> None:
         """Return the entity vectors that an update moved to L2 norm 1, if that is set."""
         if self.settings.unit_entities:
-            for table in (self.encoder.entities, self.answers):
-                weight = table.weight
+            for weight in {self.encoder.entities.weight, self.answers.weight}:
                 rows = touched[weight]
                 weight[rows] = F.normalize(weight[rows], dim=1)

@@ -42,6 +42,7 @@ class KbcSettings(Settings):
     output_tanh: bool = knob(True, "tanh on the decoder's output", "f_o")
     entity_bias: bool = knob(False, "a learned bias per answer entity")
     unit_entities: bool = knob(True, "entity vectors kept at L2 norm 1")
+    shared_entities: bool = knob(False, "one entity table for both input and output")
     negatives: int = knob(20, "sampled wrong answers", "|D| - 1", ge=1)
     batch_by: Literal["triple", "query"] = knob(
         "triple",
