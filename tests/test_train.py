@@ -241,9 +241,11 @@ def test_row_adam_is_torch_sparse_adam() -> None:
     row_adam, sparse_adam = RowAdam([ours], lr=0.1), torch.optim.SparseAdam([theirs], lr=0.1)
     for used in ([0, 3, 3], [3, 6], [0, 1, 2, 6]):
         values = torch.randn(len(used), 3)
-        grad = torch.sparse_coo_tensor([used], values, (7, 3), check_invariants=True).coalesce()
+        grad = torch.sparse_coo_tensor(
+            torch.tensor([used]), values, (7, 3), check_invariants=True
+        ).coalesce()
         ours.grad, theirs.grad = grad, grad.clone()
         row_adam.step()
-        sparse_adam.step()
+        sparse_adam.step()  # type: ignore[no-untyped-call]
     assert torch.allclose(ours, theirs, atol=1e-6)
     assert torch.equal(ours[4], start[4])

@@ -1,0 +1,120 @@
+"""What each departure from the paper buys on FB15k-237: one change a row, equal time for all rows.
+
+    python scripts/ablation.py train --minutes 10 [--only NAME ...] [--threads 1]
+    python scripts/ablation.py list
+
+Every row gets as many epochs as fit into its minutes, measured first, so that each finishes its own
+schedule of learning rates. Rows whose record is in results/ablation are skipped; a row that was
+interrupted goes on. Everything is measured on validation. docs/results.md shows the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ekgn import api
+from ekgn.checkpoint import RunFolder
+from ekgn.files import write_json
+from ekgn.kbc.graph import KnowledgeGraph, load_graph
+from ekgn.kbc.settings import KbcSettings
+from ekgn.kbc.task import KbcTask
+from ekgn.train import Trainer
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = ROOT / "results" / "ablation"
+# Name -> (preset, the one change).
+ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "base": ("base", {}),
+    "objective": ("base", {"objective": "expected"}),
+    "negatives": ("base", {"negatives": 20}),
+    "sgd": ("base", {"optimizer": "sgd"}),
+    "unit-entities": ("base", {"unit_entities": True}),
+    "l1": ("base", {"score": "l1"}),
+    "steps-1": ("base", {"max_steps": 1}),
+    "steps-2": ("base", {"max_steps": 2}),
+    "steps-3": ("base", {"max_steps": 3}),
+    "steps-5": ("base", {"max_steps": 5}),
+    "steps-8": ("base", {"max_steps": 8}),
+    "step-loss": ("base", {"step_loss": 0.0}),
+    "rivals": ("base", {"rival_answers": False}),
+    "tables": ("base", {"shared_entities": False}),
+    "norm": ("base", {"first_norm": "none"}),
+    "dropout": ("base", {"input_dropout": 0.0, "output_dropout": 0.0}),
+    "paper": ("paper", {}),
+}
+WARM_UP, TIMED = 5, 40  # updates
+
+log = logging.getLogger("ablation")
+
+
+def rows() -> dict[str, KbcSettings]:
+    """The settings of every row that differs from the base row."""
+    found = {
+        name: KbcSettings.build(preset, None, change) for name, (preset, change) in ROWS.items()
+    }
+    return {
+        name: settings
+        for name, settings in found.items()
+        if name == "base" or settings != found["base"]
+    }
+
+
+def epochs_within(graph: KnowledgeGraph, settings: KbcSettings, minutes: float) -> int:
+    """How many epochs fit into the minutes, by timing some updates of a throw-away model."""
+    trainer = Trainer(KbcTask(graph, settings), RunFolder(Path("unused")))
+    for _ in range(WARM_UP):
+        trainer._step()
+    start = time.monotonic()
+    for _ in range(TIMED):
+        trainer._step()
+    per_epoch = (time.monotonic() - start) / TIMED * trainer.per_epoch
+    return max(1, int(60 * minutes / per_epoch))
+
+
+def train_row(name: str, settings: KbcSettings, graph: KnowledgeGraph, given: Any) -> None:
+    """Train one row, analyse it on validation, keep its record."""
+    folder = given.work / name
+    if RunFolder(folder).state.exists():
+        run = api.resume(folder)
+    else:
+        epochs = epochs_within(graph, settings, given.minutes)
+        log.info("%s: %d epochs in %g minutes", name, epochs, given.minutes)
+        changed = {"epochs": epochs, "valid_every": max(1, epochs // 5)}
+        run = api.train(graph, settings.model_copy(update=changed), out=folder)
+    analysis = run.analyze("valid").as_dict()
+    preset, change = ROWS[name]
+    row = {"preset": preset, "change": change, "minutes": given.minutes}
+    write_json(RECORDS / f"{name}.json", {**run.record, "row": row, "analysis": analysis})
+    log.info("%s: %s", name, analysis["metrics"]["argmax"])
+
+
+def main() -> None:
+    """Train the rows that have no record yet."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("action", choices=["train", "list"])
+    parser.add_argument("--minutes", type=float, default=10.0, help="training time of a row")
+    parser.add_argument("--only", nargs="+", choices=sorted(ROWS), help="only these rows")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads (0: all cores)")
+    parser.add_argument("--work", type=Path, default=Path("runs/ablation"), help="folder for runs")
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    wanted = {name: s for name, s in rows().items() if name in (given.only or ROWS)}
+    if given.action == "list":
+        print(*wanted, sep="\n")
+        return
+    graph = load_graph("fb15k-237")
+    for name, settings in wanted.items():
+        if not (RECORDS / f"{name}.json").exists():
+            settings = settings.model_copy(update={"threads": given.threads})
+            torch.set_num_threads(given.threads or torch.get_num_threads())
+            train_row(name, settings, graph, given)
+
+
+if __name__ == "__main__":
+    main()
