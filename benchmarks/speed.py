@@ -32,6 +32,12 @@ from ekgn.records import environment
 from ekgn.train import Trainer
 from reference import ReferenceModel
 
+GROWTH = {
+    "entities": (15_000, 150_000, 1_500_000),
+    "max_steps": (1, 2, 3, 5, 8),
+    "num_slots": (16, 64, 256, 1024),
+}
+
 
 def seconds_per_call(call: Callable[[], object], budget: float) -> float:
     """The median time of a call over `budget` seconds, after two calls to warm up."""
@@ -59,12 +65,24 @@ def engine(graph: KnowledgeGraph, settings: KbcSettings, budget: float) -> dict[
         trainer._step()
     seconds = seconds_per_call(trainer._step, budget)
     triples = 2 * len(graph.train) / trainer.per_epoch
+    flops = counter.get_total_flops()
     return {
         "seconds_per_step": seconds,
         "triples_per_second": triples / seconds,
         "seconds_per_epoch": seconds * trainer.per_epoch,
-        "gflops": counter.get_total_flops() / seconds / 1e9,
+        "gflops": flops / seconds / 1e9,
+        "gflops_in_products": flops / product_seconds(trainer._step) / 1e9,
     }
+
+
+def product_seconds(step: Callable[[], object], steps: int = 20) -> float:
+    """Seconds that a step spends in matrix products, by the profiler."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        for _ in range(steps):
+            step()
+    products = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+    spent = sum(e.self_cpu_time_total for e in profile.key_averages() if e.key in products)
+    return float(spent) / 1e6 / steps
 
 
 def reference(graph: KnowledgeGraph, settings: KbcSettings, budget: float) -> dict[str, float]:
@@ -108,10 +126,12 @@ def made_graph(entities: int, triples: int = 200_000, relations: int = 50) -> Kn
     )
 
 
-def growth(entities: int, budget: float) -> dict[str, float]:
-    """A training step and the peak memory with this many entities (run in its own process)."""
-    result = engine(made_graph(entities), KbcSettings.build("base"), budget)
-    return {"seconds_per_step": result["seconds_per_step"], "peak_bytes": peak_memory()}
+def growth(entities: int, changes: dict[str, Any], budget: float) -> dict[str, float]:
+    """A training step and the peak memory at these sizes (run in its own process)."""
+    settings = KbcSettings.build("base", overrides=changes)
+    trainer = Trainer(KbcTask(made_graph(entities), settings), RunFolder(Path("unused")))
+    seconds = seconds_per_call(trainer._step, budget)
+    return {"seconds_per_step": seconds, "peak_bytes": peak_memory()}
 
 
 def peak_memory() -> float:
@@ -158,11 +178,12 @@ def main() -> None:
     """Run every measurement and write one record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="budget of each measurement")
-    parser.add_argument("--entities", type=int, help="only measure growth at this size")
+    parser.add_argument("--entities", type=int, help="only measure growth, at this size")
+    parser.add_argument("--changes", default="{}", help="with --entities: settings, as JSON")
     parser.add_argument("--out", type=Path, default=Path("results/bench/speed.json"))
     given = parser.parse_args()
     if given.entities:
-        print(json.dumps(growth(given.entities, given.seconds)))
+        print(json.dumps(growth(given.entities, json.loads(given.changes), given.seconds)))
         return
     graph = load_graph("fb15k-237")
     record: dict[str, Any] = {"environment": environment(torch.device("cpu"))}
@@ -175,16 +196,21 @@ def main() -> None:
         record[preset] = {
             **mine,
             "share_of_product_rate": mine["gflops"] / record["product_gflops"],
+            "share_of_product_rate_in_products": mine["gflops_in_products"]
+            / record["product_gflops"],
             "reference": plain,
             "times_reference": mine["triples_per_second"] / plain["triples_per_second"],
         }
     record["evaluation"] = evaluation(graph, 4000)
-    record["growth"] = {}
-    for size in (15_000, 150_000, 1_500_000):
-        print(f"growth, {size:,} entities ...", file=sys.stderr)
-        record["growth"][str(size)] = in_own_process(
-            "--entities", str(size), "--seconds", str(given.seconds)
-        )
+    for name, sizes in GROWTH.items():
+        record[f"growth_{name}"] = {}
+        for size in sizes:
+            print(f"growth, {name} = {size:,} ...", file=sys.stderr)
+            entities, changes = (size, {}) if name == "entities" else (15_000, {name: size})
+            record[f"growth_{name}"][str(size)] = in_own_process(
+                *("--entities", str(entities), "--changes", json.dumps(changes)),
+                *("--seconds", str(given.seconds)),
+            )
     record["load_average_after"] = os.getloadavg()[0]
     write_json(given.out, record)
     print(json.dumps(record, indent=2))

@@ -9,14 +9,22 @@ A test fails when the page is not what the records say.
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from ekgn.canvas import GREY
 from ekgn.files import read_json, replace_file, write_json
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORDS = ROOT / "results" / "kbc"
+RESULTS = ROOT / "results"
+RECORDS = RESULTS / "kbc"
 PAGE = ROOT / "docs" / "results.md"
+NOTES = RESULTS / "notes.md"
+PICTURE = ROOT / "docs" / "images" / "curves.svg"
+NAMES = {"transe": "TransE", "rotate": "RotatE", "complex": "ComplEx", "conve": "ConvE"}
 PAPER = {"WN18": (95.3, 249), "FB15k": (92.7, 38), "FB15k-237": (46.4, 211)}
 # Best elsewhere, hits@10 / mean rank, with where the figure is from.
 ELSEWHERE = {
@@ -33,6 +41,12 @@ from a record in `results/kbc` by `python scripts/results.py page`; a record is 
 and then `python scripts/results.py add RUN`.
 
 """
+CURVES = """Validation during training, a line for each seed; dashed, the paper's test result.
+
+![Learning curves](images/curves.svg)
+<!-- {digest} -->
+
+"""
 
 
 def add(run: Path, name: str) -> None:
@@ -47,40 +61,224 @@ def add(run: Path, name: str) -> None:
     write_json(RECORDS / f"{name}.json", {**loaded.record, "analysis": analysis})
 
 
-def page(folder: Path = RECORDS) -> str:
+def page(results: Path = RESULTS) -> str:
     """docs/results.md, from the records."""
-    records = {file.stem: read_json(file) for file in sorted(folder.glob("*.json"))}
-    parts = [INTRO, _main_table(records)]
-    parts += [_details(name, record) for name, record in records.items()]
+    kbc, ablation, peers = (_records(results / part) for part in ("kbc", "ablation", "peers"))
+    parts = [INTRO, _main_table(kbc), CURVES.format(digest=_digest(kbc))]
+    if ablation:
+        parts += [_ablation_table(ablation), _rules_table(ablation["base"])]
+    if peers and ablation:
+        parts.append(_peers_table(peers, ablation["base"]))
+    if (results / "bench" / "speed.json").exists():
+        parts.append(_speed_tables(read_json(results / "bench" / "speed.json")))
+    parts.append(NOTES.read_text(encoding="utf-8") + "\n")
+    parts += [_details(name, record) for name, record in kbc.items()]
     return "".join(parts).rstrip() + "\n"
 
 
-def _main_table(records: dict[str, Any]) -> str:
-    lines = [
-        "| run | data | hits@10 / MR | MRR | hits@1 / 3 | rule | rules alone | paper | elsewhere |"
-        " minutes |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+def _records(folder: Path) -> dict[str, Any]:
+    return {file.stem: read_json(file) for file in sorted(folder.glob("*.json"))}
+
+
+def _groups(records: dict[str, Any]) -> dict[str, list[Any]]:
+    """The records of one data and preset together: NAME-seedN -> NAME."""
+    groups: dict[str, list[Any]] = {}
     for name, record in records.items():
-        data = record["data"]["name"]
-        rule = record["settings"]["answer_rule"]
-        micro = record["evaluations"][f"test/{rule}"]["micro"]
-        baseline = record["rule_baseline"]["test"]["micro"]
-        paper = "{} / {}".format(*PAPER[data]) if data in PAPER else "not reported"
-        cells = [
-            name,
-            data,
-            _pair(micro),
-            f"{micro['mrr']:.3f}",
-            f"{100 * micro['hits_at_1']:.1f} / {100 * micro['hits_at_3']:.1f}",
-            rule,
-            f"{100 * baseline['hits_at_10']:.1f}",
-            paper,
-            ELSEWHERE.get(data, ""),
-            f"{record['wall_seconds'] / 60:.0f}",
+        groups.setdefault(name.rpartition("-seed")[0] or name, []).append(record)
+    return groups
+
+
+def _main_table(records: dict[str, Any]) -> str:
+    """One row for each data and preset: the mean over its seeds."""
+    rows = []
+    for name, group in _groups(records).items():
+        data, rule = group[0]["data"]["name"], group[0]["settings"]["answer_rule"]
+        found = [record["evaluations"][f"test/{rule}"]["micro"] for record in group]
+        mean = {key: fmean(micro[key] for micro in found) for key in found[0]}
+        baseline = group[0]["rule_baseline"]["test"]["micro"]
+        minutes = fmean(record["wall_seconds"] for record in group) / 60
+        rows.append(
+            [
+                name,
+                _pair(mean),
+                " ".join(_pair(micro) for micro in found) if len(found) > 1 else "one seed",
+                f"{mean['mrr']:.3f}",
+                f"{100 * mean['hits_at_1']:.1f} / {100 * mean['hits_at_3']:.1f}",
+                f"{100 * baseline['hits_at_10']:.1f}",
+                "{} / {}".format(*PAPER[data]) if data in PAPER else "not reported",
+                ELSEWHERE.get(data, ""),
+                f"{minutes:.0f}",
+            ]
+        )
+    columns = [
+        *("run", "hits@10 / MR", "by seed", "MRR", "hits@1 / 3", "rules alone, hits@10"),
+        *("paper", "elsewhere", "minutes"),
+    ]
+    return _table(columns, rows) + "\n"
+
+
+def _digest(records: dict[str, Any]) -> str:
+    """What the picture of the curves was drawn from."""
+    curves = {name: record["curve"] for name, record in records.items()}
+    return hashlib.sha256(json.dumps(curves, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def draw_curves(records: dict[str, Any]) -> None:
+    """Validation hits@10 and mean rank over the minutes of training, one column for each data."""
+    from ekgn.canvas import BLUE, new_figure, save
+
+    columns: dict[str, list[Any]] = {}
+    for record in records.values():
+        columns.setdefault(record["data"]["name"], []).append(record["curve"])
+    figure = new_figure(3.0 * len(columns), 4.6)
+    panels = figure.subplots(2, len(columns), squeeze=False)
+    for column, (data, curves) in enumerate(columns.items()):
+        for row, (key, factor) in enumerate((("hits_at_10", 100), ("mean_rank", 1))):
+            panel = panels[row][column]
+            for curve in curves:
+                minutes = [line["seconds"] / 60 for line in curve]
+                values = [factor * line[key] for line in curve]
+                panel.plot(minutes, values, ".-", color=BLUE, alpha=0.7, linewidth=1)
+            paper = PAPER.get(data)
+            if paper:
+                panel.axhline(paper[row], color=GREY, linestyle="--", linewidth=1)
+            panel.spines[["top", "right"]].set_visible(False)
+        panels[0][column].set_title(f"{data}: hits@10 (%)")
+        panels[1][column].set_title("mean rank")
+        panels[1][column].set_xlabel("minutes")
+    save(figure, PICTURE)
+    drawn_from = f"<!-- {_digest(records)} -->\n"
+    svg = PICTURE.read_text(encoding="utf-8") + drawn_from
+    replace_file(PICTURE, lambda aside: aside.write_text(svg, encoding="utf-8"))
+
+
+def _ablation_table(records: dict[str, Any]) -> str:
+    """What each change does to the base row, on validation."""
+    base = records["base"]
+    best = base["analysis"]["metrics"]["argmax"]
+    rows = []
+    for name, record in sorted(records.items(), key=lambda item: item[0] != "base"):
+        metrics, row = record["analysis"]["metrics"]["argmax"], record["row"]
+        change = ", ".join(f"`{key}` = {value}" for key, value in row["change"].items())
+        rows.append(
+            [
+                name,
+                change or f"preset `{row['preset']}`",
+                _pair(metrics),
+                f"{metrics['mrr']:.3f}",
+                ""
+                if name == "base"
+                else f"{100 * (metrics['hits_at_10'] - best['hits_at_10']):+.1f}",
+                f"{record['epochs']:.0f}",
+            ]
+        )
+    threads, minutes = base["environment"]["threads"], base["row"]["minutes"]
+    columns = ["row", "change", "hits@10 / MR", "MRR", "hits@10 against base", "epochs"]
+    return (
+        "## What each change buys\n\n"
+        f"FB15k-237, validation. One change of preset `base` a row, {minutes:g} minutes of "
+        f"training on {threads} thread(s) for each, so slower rows see fewer epochs. Made by "
+        "`python scripts/ablation.py train`; the records are in `results/ablation`.\n\n"
+        + _table(columns, rows)
+        + "\n"
+    )
+
+
+def _rules_table(base: dict[str, Any]) -> str:
+    rows = [
+        [rule, _pair(metrics), f"{metrics['mrr']:.3f}"]
+        for rule, metrics in base["analysis"]["metrics"].items()
+    ]
+    return (
+        "Test-time rules, on the weights of the row `base`:\n\n"
+        + _table(["rule", "hits@10 / MR", "MRR"], rows)
+        + "\n"
+    )
+
+
+def _peers_table(peers: dict[str, Any], base: dict[str, Any]) -> str:
+    """Hits@10 after equal wall time beside PyKEEN's models."""
+    metrics = base["analysis"]["metrics"]["argmax"]
+    per_epoch = base["wall_seconds"] / base["epochs"]
+    rows = [
+        [
+            "**EKGN, preset `base`**",
+            _pair(metrics),
+            f"{base['epochs']:.0f}",
+            f"{per_epoch:.0f}",
+            "",
+            "",
         ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n\n"
+    ]
+    for name, record in peers.items():
+        evaluation = record["pykeen_evaluation"]
+        per_epoch = record["seconds_per_epoch"]
+        rows.append(
+            [
+                f"PyKEEN {NAMES.get(name, name)}",
+                _pair(record["valid"]),
+                str(record["epochs"]),
+                "more than all" if per_epoch is None else f"{per_epoch:.0f}",
+                f"{evaluation['seconds']:.0f}",
+                f"{record['peak_bytes'] / 1e9:.1f}",
+            ]
+        )
+    minutes, threads = base["row"]["minutes"], base["environment"]["threads"]
+    triples = next(iter(peers.values()))["pykeen_evaluation"]["triples"]
+    return (
+        f"## After {minutes:g} minutes, beside PyKEEN\n\n"
+        f"FB15k-237, validation, all ranked by our ranker after {minutes:g} minutes of training on "
+        f"{threads} thread(s). Recipes and versions are in `results/peers`, made by "
+        f"`python benchmarks/peers.py`. The evaluator's column is PyKEEN's own, for {triples:,} "
+        "test triples on both sides.\n\n"
+        + _table(
+            ["model", "hits@10 / MR", "epochs", "s / epoch", "its evaluator, s", "peak GB"], rows
+        )
+        + "\n"
+    )
+
+
+def _speed_tables(bench: dict[str, Any]) -> str:
+    """What `make bench` measured."""
+    rows = [
+        [
+            f"`{preset}`",
+            f"{bench[preset]['triples_per_second']:,.0f}",
+            f"{bench[preset]['seconds_per_epoch']:.0f}",
+            f"{bench[preset]['times_reference']:.0f}",
+            f"{bench[preset]['share_of_product_rate']:.0%}",
+            f"{bench[preset]['share_of_product_rate_in_products']:.0%}",
+        ]
+        for preset in ("base", "paper")
+    ]
+    grown = [
+        [axis, size, f"{1000 * found['seconds_per_step']:.0f}", f"{found['peak_bytes'] / 1e9:.2f}"]
+        for axis in ("entities", "max_steps", "num_slots")
+        for size, found in bench[f"growth_{axis}"].items()
+    ]
+    evaluation = bench["evaluation"]
+    return (
+        "## Speed\n\n"
+        f"From `make bench` (`results/bench/speed.json`), on "
+        f"{bench['environment']['threads']} threads whose own matrix products run at "
+        f"{bench['product_gflops']:.0f} GFLOP/s. *Reference*: a plain transcription of the "
+        "equations at the same settings (`benchmarks/reference.py`). The share of the machine's "
+        "product rate is that of a whole training step (lookups, sampling, loss and update "
+        "included), and that of the matrix products in it.\n\n"
+        + _table(
+            [
+                *("preset", "triples / s", "s / epoch, FB15k-237", "times reference"),
+                *("share, whole step", "share, products"),
+            ],
+            rows,
+        )
+        + f"\nRanking {evaluation['triples']:,} FB15k-237 test triples on both sides: "
+        f"{evaluation['ekgn_seconds']:.1f} s here, {evaluation['pykeen_complex_seconds']:.0f} s "
+        "with PyKEEN's evaluator (ComplEx).\n\n"
+        "How a training step (preset `base`, made graphs) grows:\n\n"
+        + _table(["what grows", "to", "ms / step", "peak GB"], grown)
+        + "\n"
+    )
 
 
 def _details(name: str, record: dict[str, Any]) -> str:
@@ -139,6 +337,7 @@ def main() -> None:
         if given.run is None:
             parser.error("add needs the folder of a run")
         add(given.run, given.name or given.run.name)
+    draw_curves(_records(RECORDS))
     text = page()
     replace_file(PAGE, lambda aside: aside.write_text(text, encoding="utf-8"))
 

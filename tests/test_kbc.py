@@ -82,12 +82,19 @@ def test_negatives_that_are_answers_are_marked(family: KnowledgeGraph) -> None:
     assert marked
 
 
-def test_the_scaled_negatives_stand_for_all_wrong_entities(family: KnowledgeGraph) -> None:
+@pytest.mark.parametrize("share", [0.0, 0.6])
+def test_the_weighted_negatives_stand_for_all_entities(
+    family: KnowledgeGraph, share: float
+) -> None:
+    """Over many draws, the weights of a drawn entity add up to one for every batch."""
     known = Answers(family.train, family.num_relations)
-    batch = Batches(known, family.num_entities, tiny_settings(negatives=12))(0, 0)
-    wrong = len(batch.negatives) - torch.bincount(batch.is_answer[0], minlength=32)
-    answers = torch.bincount(batch.query_of_answer_P, minlength=32)
-    assert torch.allclose(batch.log_scale_B.exp() * wrong, (30 - answers).float(), rtol=1e-5)
+    settings = tiny_settings(negatives=12, popular_negatives=share)
+    batches = Batches(known, family.num_entities, settings)
+    total, draws = torch.zeros(family.num_entities), 4000
+    for epoch in range(draws):
+        batch = batches(epoch, 0)
+        total[batch.negatives] += batch.log_weight.exp()
+    assert torch.allclose(total / draws, torch.ones(family.num_entities), atol=0.15)
 
 
 def test_log_partition_and_its_gradient() -> None:
@@ -143,12 +150,20 @@ def test_the_loss_is_the_equation_written_as_a_loop(
         head, relation = int(batch.heads_B[query]), int(batch.relations_B[query])
         answers = known.of(head, relation).tolist() if batch_by == "query" else [answer]
         negatives = batch.negatives if batch_by == "query" else batch.negatives[query]
-        wrong = [n for n in negatives.tolist() if n not in answers]
-        scale = (family.num_entities - len(answers)) / len(wrong)
+        weights = (
+            batch.log_weight
+            if batch_by == "query"
+            else batch.log_weight[query].expand_as(negatives)
+        )
+        wrong = [
+            (n, math.exp(w))
+            for n, w in zip(negatives.tolist(), weights.tolist(), strict=True)
+            if n not in answers
+        ]
         reward, steps = 0.0, 0.0
         for step in range(settings.max_steps):
             up = math.exp(similarity(step, query, answer))
-            below = up + scale * sum(math.exp(similarity(step, query, n)) for n in wrong)
+            below = up + sum(w * math.exp(similarity(step, query, n)) for n, w in wrong)
             reward += q_TB[step, query].item() * up / below
             steps += math.log(up / below) / settings.max_steps
         total += -math.log(reward) - settings.step_loss * steps
@@ -218,3 +233,18 @@ def test_rival_answers_share_the_probability(family: KnowledgeGraph) -> None:
     log_p = model._log_probabilities(outputs, batch)
     whole = torch.log_softmax(outputs @ model.answers.weight.T, dim=2)
     assert torch.allclose(log_p, whole[:, batch.query_of_answer_P, batch.answers_P], atol=1e-4)
+
+
+def test_a_shared_table_serves_heads_and_answers(family: KnowledgeGraph) -> None:
+    from ekgn.optimizers import Optimizers
+
+    settings = tiny_settings(batch_size=3, negatives=4, shared_entities=True, unit_entities=True)
+    model = KbcModel(family.num_entities, family.num_relations, settings)
+    assert model.answers is model.encoder.entities
+    before = model.answers.weight.detach().clone()
+    batch = Batches(Answers(family.train, 3), family.num_entities, settings)(0, 0)
+    model.constrain(Optimizers(model, settings).update(model.loss(batch).total, 1.0))
+    moved = (model.answers.weight != before).any(dim=1).nonzero().flatten()
+    used = {*batch.heads_B.tolist(), *batch.answers_P.tolist(), *batch.negatives.tolist()}
+    assert moved.tolist() == sorted(used)
+    assert torch.allclose(model.answers.weight[moved].norm(dim=1), torch.ones(len(moved)))

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ekgn.kbc.answers import Answers, Ints
@@ -21,7 +22,7 @@ class Batch(NamedTuple):
     query_of_answer_P: Tensor  # which of the B queries each answer belongs to
     negatives: Tensor  # (N,) shared by the batch, or (B, N)
     is_answer: tuple[Tensor, ...]  # index of the negatives that are answers after all
-    log_scale_B: Tensor  # log of the number of entities that one negative stands for
+    log_weight: Tensor  # log of how many entities each negative stands for: (N,) or (B, 1)
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
@@ -46,6 +47,14 @@ class Batches:
         counts = np.diff(known.offsets)
         self._row_of_triple = np.repeat(np.arange(len(known)), counts)
         self._order: tuple[int, Ints] = (-1, np.empty(0, np.int64))
+        # A draw takes an entity with probability `chance`; 1 / (that it is drawn at all) makes the
+        # sum over the drawn an unbiased estimate of the sum over all.
+        popularity = np.bincount(known.tails, minlength=num_entities) / len(known.tails)
+        share = settings.popular_negatives
+        chance = share * popularity + (1 - share) / num_entities
+        self._up_to = np.cumsum(chance)
+        drawn = -np.expm1(settings.negatives * np.log1p(-chance))
+        self._log_weight = -np.log(drawn) * settings.full_softmax_scale
 
     def __len__(self) -> int:
         return -(-self._instances // self._settings.batch_size)
@@ -61,19 +70,15 @@ class Batches:
         return self._queries(chosen, rng) if self._by_query else self._triples(chosen, rng)
 
     def _queries(self, rows: Ints, rng: np.random.Generator) -> Batch:
-        """Distinct queries with all their answers; negatives shared by the batch.
-
-        Negatives are uniform: taken from the batch they would be popular entities, and the model
-        would learn to dislike popular answers.
-        """
+        """Distinct queries with all their answers; negatives shared by the batch."""
         query_of_answer, answers = self._known.gather(rows)
-        negatives = np.unique(rng.integers(self._num_entities, size=self._settings.negatives))
+        draws = self._up_to[-1] * rng.random(self._settings.negatives)
+        negatives = np.unique(np.searchsorted(self._up_to, draws, side="right"))
         slot = np.minimum(np.searchsorted(negatives, answers), len(negatives) - 1)
         hit = negatives[slot] == answers
         is_answer = (query_of_answer[hit], slot[hit])
-        wrong = len(negatives) - np.bincount(is_answer[0], minlength=len(rows))
-        stands_for = self._num_entities - np.bincount(query_of_answer, minlength=len(rows))
-        return self._batch(rows, answers, query_of_answer, negatives, is_answer, wrong, stands_for)
+        weight = self._log_weight[negatives]
+        return self._batch(rows, answers, query_of_answer, negatives, is_answer, weight)
 
     def _triples(self, chosen: Ints, rng: np.random.Generator) -> Batch:
         """Single triples, each with its own negatives."""
@@ -82,9 +87,9 @@ class Batches:
         negatives = rng.integers(self._num_entities, size=shape)
         is_answer = np.nonzero(negatives == answers[:, None])
         wrong = shape[1] - np.bincount(is_answer[0], minlength=len(rows))
-        stands_for = np.full(len(rows), self._num_entities - 1)
-        everyone = np.arange(len(rows))
-        return self._batch(rows, answers, everyone, negatives, is_answer, wrong, stands_for)
+        stands_for = max(self._num_entities - 1, 1) / np.maximum(wrong, 1)
+        weight = np.log(stands_for)[:, None] * self._settings.full_softmax_scale
+        return self._batch(rows, answers, np.arange(len(rows)), negatives, is_answer, weight)
 
     def _batch(
         self,
@@ -93,12 +98,8 @@ class Batches:
         query_of_answer: Ints,
         negatives: Ints,
         is_answer: tuple[Ints, ...],
-        wrong: Ints,
-        stands_for: Ints,
+        log_weight: NDArray[np.float64],
     ) -> Batch:
-        scale = np.maximum(stands_for, 1) / np.maximum(wrong, 1)
-        if not self._settings.full_softmax_scale:
-            scale = np.ones(len(rows))
         return Batch(
             heads_B=torch.from_numpy(self._known.heads[rows]),
             relations_B=torch.from_numpy(self._known.relations[rows]),
@@ -106,5 +107,5 @@ class Batches:
             query_of_answer_P=torch.from_numpy(query_of_answer),
             negatives=torch.from_numpy(negatives),
             is_answer=tuple(torch.from_numpy(part) for part in is_answer),
-            log_scale_B=torch.from_numpy(np.log(scale).astype(np.float32)),
+            log_weight=torch.from_numpy(log_weight.astype(np.float32)),
         )

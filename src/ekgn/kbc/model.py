@@ -96,12 +96,11 @@ class KbcModel(nn.Module):
         ids = torch.cat([batch.negatives.flatten(), batch.answers_P])
         rows, bias = self.answers(ids), self.bias(ids).squeeze(1) if self.bias else None
         negatives = rows[:n_negatives].view(*batch.negatives.shape, -1)
-        scores_TBN = self._scores(
-            outputs_TBK,
-            negatives,
-            None if bias is None else bias[:n_negatives].view(batch.negatives.shape),
-        )
-        log_wrong_TB = log_partition(scores_TBN, batch.is_answer) + batch.log_scale_B
+        offset = batch.log_weight
+        if bias is not None:
+            offset = offset + bias[:n_negatives].view(batch.negatives.shape)
+        scores_TBN = self._scores(outputs_TBK, negatives, offset)
+        log_wrong_TB = log_partition(scores_TBN, batch.is_answer)
         score_TP = self._pair_scores(
             outputs_TBK.index_select(1, batch.query_of_answer_P),
             rows[n_negatives:],

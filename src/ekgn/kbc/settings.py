@@ -44,6 +44,13 @@ class KbcSettings(Settings):
     unit_entities: bool = knob(True, "entity vectors kept at L2 norm 1")
     shared_entities: bool = knob(False, "one entity table for both input and output")
     negatives: int = knob(20, "sampled wrong answers", "|D| - 1", ge=1)
+    popular_negatives: float = knob(
+        0.0,
+        "share of the negatives drawn by how often an entity is an answer, the others uniformly "
+        "(with batch_by = query)",
+        ge=0,
+        lt=1,
+    )
     batch_by: Literal["triple", "query"] = knob(
         "triple",
         "an instance is a triple with its own negatives, or a distinct [head, relation] with all "
