@@ -102,7 +102,7 @@ def test_target_rank_is_the_filtered_rank(run: api.Run, explainer: Explainer, sp
 
 
 def test_ties_count_half(family: KnowledgeGraph) -> None:
-    untrained = new_explainer(family, entity_bias=False)
+    untrained = new_explainer(family)
     with torch.no_grad():
         untrained.model.answers.weight.zero_()
     found = untrained.explain(0, 0, target=5)

@@ -125,12 +125,8 @@ def test_the_loss_is_the_equation_written_as_a_loop(
     family: KnowledgeGraph, score: str, batch_by: str
 ) -> None:
     torch.manual_seed(0)
-    settings = tiny_settings(
-        score=score, batch_by=batch_by, entity_bias=score == "dot", rival_answers=False
-    )
+    settings = tiny_settings(score=score, batch_by=batch_by, rival_answers=False)
     model = KbcModel(family.num_entities, family.num_relations, settings).eval()
-    if model.bias:
-        torch.nn.init.normal_(model.bias.weight)
     known = Answers(family.train, family.num_relations)
     batch = Batches(known, family.num_entities, settings)(0, 0)
     record = model(batch.heads_B, batch.relations_B)
@@ -139,10 +135,9 @@ def test_the_loss_is_the_equation_written_as_a_loop(
     def similarity(step: int, query: int, entity: int) -> float:
         output = record.outputs_TBK[step, query].tolist()
         pairs = list(zip(output, model.answers.weight[entity].tolist(), strict=True))
-        bias = model.bias.weight[entity].item() if model.bias else 0.0
         if score == "l1":
             return -settings.distance_scale * float(sum(abs(a - b) for a, b in pairs))
-        return float(sum(a * b for a, b in pairs)) + bias
+        return float(sum(a * b for a, b in pairs))
 
     total = 0.0
     pairs = zip(batch.query_of_answer_P.tolist(), batch.answers_P.tolist(), strict=True)
@@ -189,7 +184,9 @@ def test_answer_scores_rank_as_the_weighted_probabilities(
 def test_unit_entities_are_kept_at_norm_one(family: KnowledgeGraph) -> None:
     from ekgn.optimizers import Optimizers
 
-    settings = tiny_settings(unit_entities=True, init_scale=0.0, learning_rate=0.1)
+    settings = tiny_settings(
+        unit_entities=True, init_scale=0.0, learning_rate=0.1, shared_entities=False
+    )
     model = KbcModel(family.num_entities, family.num_relations, settings)
     batches = Batches(Answers(family.train, 3), family.num_entities, settings)
     optimizers = Optimizers(model, settings)
@@ -201,7 +198,7 @@ def test_unit_entities_are_kept_at_norm_one(family: KnowledgeGraph) -> None:
 def test_an_update_moves_only_the_rows_it_used(family: KnowledgeGraph) -> None:
     from ekgn.optimizers import Optimizers
 
-    settings = tiny_settings(batch_size=3, negatives=4)
+    settings = tiny_settings(batch_size=3, negatives=4, shared_entities=False)
     model = KbcModel(family.num_entities, family.num_relations, settings)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     batch = Batches(Answers(family.train, 3), family.num_entities, settings)(0, 0)
@@ -225,7 +222,7 @@ def test_log_sums_by_group() -> None:
 def test_rival_answers_share_the_probability(family: KnowledgeGraph) -> None:
     """With every entity among the negatives, p is the softmax over all entities."""
     torch.manual_seed(0)
-    settings = tiny_settings(rival_answers=True, negatives=3000, entity_bias=False)
+    settings = tiny_settings(rival_answers=True, negatives=3000)
     model = KbcModel(family.num_entities, family.num_relations, settings).eval()
     batch = Batches(Answers(family.train, 3), family.num_entities, settings)(0, 0)
     assert len(batch.negatives) == family.num_entities

@@ -73,10 +73,6 @@ class KbcModel(nn.Module):
         self.own_answers: nn.Embedding | None = None
         if not settings.shared_entities:
             self.own_answers = entity_table(num_entities, settings.embedding_dim, settings)
-        self.bias: nn.Embedding | None = None
-        if settings.entity_bias:
-            self.bias = nn.Embedding(num_entities, 1, sparse=True)
-            nn.init.zeros_(self.bias.weight)
 
     def forward(self, heads_B: Tensor, relations_B: Tensor) -> Inference:
         """The complete record of answering [head, relation, ?] for a batch."""
@@ -94,18 +90,12 @@ class KbcModel(nn.Module):
         """log p(answer | o_t) against the sampled negatives, for each pair at each step."""
         n_negatives = batch.negatives.numel()
         ids = torch.cat([batch.negatives.flatten(), batch.answers_P])
-        rows, bias = self.answers(ids), self.bias(ids).squeeze(1) if self.bias else None
+        rows = self.answers(ids)
         negatives = rows[:n_negatives].view(*batch.negatives.shape, -1)
-        offset = batch.log_weight
-        if bias is not None:
-            offset = offset + bias[:n_negatives].view(batch.negatives.shape)
-        scores_TBN = self._scores(outputs_TBK, negatives, offset)
+        scores_TBN = self._scores(outputs_TBK, negatives).add_(batch.log_weight)
         log_wrong_TB = log_partition(scores_TBN, batch.is_answer)
-        score_TP = self._pair_scores(
-            outputs_TBK.index_select(1, batch.query_of_answer_P),
-            rows[n_negatives:],
-            None if bias is None else bias[n_negatives:],
-        )
+        outputs_TPK = outputs_TBK.index_select(1, batch.query_of_answer_P)
+        score_TP = self._pair_scores(outputs_TPK, rows[n_negatives:])
         if self.settings.rival_answers:
             log_right_TB = log_sums(score_TP, batch.query_of_answer_P, len(batch.heads_B))
             log_total_TB = torch.logaddexp(log_right_TB, log_wrong_TB)
@@ -113,23 +103,19 @@ class KbcModel(nn.Module):
         log_wrong_TP = log_wrong_TB.index_select(1, batch.query_of_answer_P)
         return F.logsigmoid(score_TP - log_wrong_TP)
 
-    def _scores(self, outputs_TBK: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
+    def _scores(self, outputs_TBK: Tensor, rows: Tensor) -> Tensor:
         """Score of every output with every row: rows (N, K) shared, or (B, N, K) per query."""
         if rows.dim() == 3:
-            return self._pair_scores(outputs_TBK[:, :, None], rows, bias)
+            return self._pair_scores(outputs_TBK[:, :, None], rows)
         if self.settings.score == "l1":
-            scores = -self.settings.distance_scale * l1_distances(outputs_TBK, rows)
-        else:
-            scores = outputs_TBK @ rows.T
-        return scores if bias is None else scores.add_(bias)
+            return -self.settings.distance_scale * l1_distances(outputs_TBK, rows)
+        return outputs_TBK @ rows.T
 
-    def _pair_scores(self, outputs: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
+    def _pair_scores(self, outputs: Tensor, rows: Tensor) -> Tensor:
         """Score of each output with its own row (shapes broadcast)."""
         if self.settings.score == "l1":
-            scores = -self.settings.distance_scale * l1_pairs(outputs, rows)
-        else:
-            scores = (outputs * rows).sum(dim=-1)
-        return scores if bias is None else scores + bias
+            return -self.settings.distance_scale * l1_pairs(outputs, rows)
+        return (outputs * rows).sum(dim=-1)
 
     def answer_scores(self, inference: Inference, rule: str | None = None) -> Tensor:
         """Scores of all entities as the answer, (B, N), higher is better.
@@ -137,11 +123,10 @@ class KbcModel(nn.Module):
         For `mixture` they are log Σ_t q_t p_t; for the rules that choose one step, its logits.
         """
         weights_TB = step_weights(inference, rule or self.settings.answer_rule)
-        bias = None if self.bias is None else self.bias.weight.squeeze(1)
         if (rule or self.settings.answer_rule) == "mixture":
             total: Tensor | None = None
             for outputs_BK, weight_B in zip(inference.outputs_TBK, weights_TB, strict=True):
-                share = self._scores(outputs_BK, self.answers.weight, bias).softmax(dim=1)
+                share = self._scores(outputs_BK, self.answers.weight).softmax(dim=1)
                 share *= weight_B[:, None]
                 total = share if total is None else total.add_(share)
             assert total is not None
@@ -149,7 +134,7 @@ class KbcModel(nn.Module):
         chosen_BK = inference.outputs_TBK[
             weights_TB.argmax(dim=0), torch.arange(weights_TB.shape[1], device=weights_TB.device)
         ]
-        return self._scores(chosen_BK, self.answers.weight, bias)
+        return self._scores(chosen_BK, self.answers.weight)
 
     @property
     def answers(self) -> nn.Embedding:

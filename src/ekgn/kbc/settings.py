@@ -21,9 +21,10 @@ BASE: dict[str, Any] = {
     "epochs": 40,
     "score": "dot",
     "output_tanh": False,
-    "entity_bias": True,
+    "shared_entities": True,
     "unit_entities": False,
     "negatives": 1000,
+    "popular_negatives": 0.5,
     "batch_by": "query",
     "full_softmax_scale": True,
     "rival_answers": True,
@@ -40,7 +41,6 @@ class KbcSettings(Settings):
     )
     distance_scale: float = knob(5.0, "scale of the L1 distance", "γ", gt=0)
     output_tanh: bool = knob(True, "tanh on the decoder's output", "f_o")
-    entity_bias: bool = knob(False, "a learned bias per answer entity")
     unit_entities: bool = knob(True, "entity vectors kept at L2 norm 1")
     shared_entities: bool = knob(False, "one entity table for both input and output")
     negatives: int = knob(20, "sampled wrong answers", "|D| - 1", ge=1)
