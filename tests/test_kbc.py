@@ -245,3 +245,11 @@ def test_a_shared_table_serves_heads_and_answers(family: KnowledgeGraph) -> None
     used = {*batch.heads_B.tolist(), *batch.answers_P.tolist(), *batch.negatives.tolist()}
     assert moved.tolist() == sorted(used)
     assert torch.allclose(model.answers.weight[moved].norm(dim=1), torch.ones(len(moved)))
+
+
+def test_a_modulated_head_is_scaled_by_the_relation(family: KnowledgeGraph) -> None:
+    settings = tiny_settings(modulate_head=True, first_norm="none")
+    encoder = KbcModel(family.num_entities, family.num_relations, settings).encoder.eval()
+    first = encoder(torch.tensor([4]), torch.tensor([2]))[0]
+    head, relation = encoder.entities.weight[4], encoder.relations.weight[2]
+    assert torch.allclose(first, torch.cat([head * (1 + relation), relation]))

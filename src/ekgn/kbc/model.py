@@ -30,7 +30,7 @@ def entity_table(rows: int, size: int, settings: KbcSettings) -> nn.Embedding:
 
 
 class Encoder(nn.Module):
-    """s_1 = [h ; r], two lookups concatenated (then normalised and dropped out, if set)."""
+    """s_1 = [h ; r], two lookups concatenated; normalised, modulated and dropped out, if set."""
 
     def __init__(self, num_entities: int, num_relations: int, settings: KbcSettings) -> None:
         super().__init__()
@@ -39,12 +39,18 @@ class Encoder(nn.Module):
         self.relations = nn.Embedding(2 * num_relations, size)
         self.relations.load_state_dict(entity_table(2 * num_relations, size, settings).state_dict())
         self.norm = first_state_norm(settings.first_norm, 2 * size)
+        self.modulate = settings.modulate_head
         self.dropout = nn.Dropout(settings.input_dropout)
 
     def forward(self, heads_B: Tensor, relations_B: Tensor) -> Tensor:
         pair_BH = torch.cat([self.entities(heads_B), self.relations(relations_B)], dim=1)
-        first: Tensor = self.dropout(self.norm(pair_BH))
-        return first
+        first_BH: Tensor = self.norm(pair_BH)
+        if self.modulate:
+            head_BK, relation_BK = first_BH.chunk(2, dim=1)
+            head_BK = torch.addcmul(head_BK, head_BK, relation_BK)
+            first_BH = torch.cat([head_BK, relation_BK], dim=1)
+        dropped_BH: Tensor = self.dropout(first_BH)
+        return dropped_BH
 
 
 class Decoder(nn.Module):

@@ -21,6 +21,7 @@ BASE: dict[str, Any] = {
     "epochs": 40,
     "score": "dot",
     "output_tanh": False,
+    "modulate_head": True,
     "shared_entities": True,
     "unit_entities": False,
     "negatives": 1000,
@@ -42,6 +43,9 @@ class KbcSettings(Settings):
     distance_scale: float = knob(5.0, "scale of the L1 distance", "γ", gt=0)
     output_tanh: bool = knob(True, "tanh on the decoder's output", "f_o")
     unit_entities: bool = knob(True, "entity vectors kept at L2 norm 1")
+    modulate_head: bool = knob(
+        False, "s_1 = [h * (1 + r) ; r]: the relation scales the head's vector, entry by entry"
+    )
     shared_entities: bool = knob(False, "one entity table for both input and output")
     negatives: int = knob(20, "sampled wrong answers", "|D| - 1", ge=1)
     popular_negatives: float = knob(
