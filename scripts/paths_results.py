@@ -40,12 +40,12 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "ekgn": {},
     "seq2seq": {"system": "seq2seq"},
     "ekgn-one-step": {"max_steps": 1},
+    "ekgn-once": {"lookups": "once"},
 }
 # Trained for the first seed only.
 EXTRA: dict[str, dict[str, Any]] = {
     "ekgn-whole-paths": {"subpaths": False},
     "seq2seq-whole-paths": {"system": "seq2seq", "subpaths": False},
-    "ekgn-sees-end": {"decoder_sees_end": True},
 }
 WHOLE_PATHS_EPOCHS = 3.5  # the sub-paths are about 3.5 times as many as the paths
 

@@ -3,7 +3,8 @@
     python scripts/results.py add RUN [NAME]   # evaluate, by rule and by forced step, and keep
     python scripts/results.py page             # write the page from the records alone
 
-A test fails when the page is not what the records say.
+The table of results in the README is written too. A test fails when either is not what the records
+say.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from typing import Any
 
 from ekgn.canvas import GREY
 from ekgn.files import read_json, replace_file, write_json
+from ekgn.paths.results import read_records, system_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
 RECORDS = RESULTS / "kbc"
 PAGE = ROOT / "docs" / "results.md"
+README = ROOT / "README.md"
 NOTES = RESULTS / "notes.md"
 PICTURE = ROOT / "docs" / "images" / "curves.svg"
 NAMES = {"transe": "TransE", "rotate": "RotatE", "complex": "ComplEx", "conve": "ConvE"}
@@ -69,8 +72,9 @@ def page(results: Path = RESULTS) -> str:
         parts += [_ablation_table(ablation), _rules_table(ablation["base"])]
     if peers and ablation:
         parts.append(_peers_table(peers, ablation["base"]))
-    if (results / "bench" / "speed.json").exists():
-        parts.append(_speed_tables(read_json(results / "bench" / "speed.json")))
+    bench = _records(results / "bench")
+    if "growth_entities" in bench.get("speed", {}):
+        parts.append(_speed_tables(bench["speed"]))
     parts.append(NOTES.read_text(encoding="utf-8") + "\n")
     parts += [_details(name, record) for name, record in kbc.items()]
     return "".join(parts).rstrip() + "\n"
@@ -117,6 +121,35 @@ def _main_table(records: dict[str, Any]) -> str:
     return _table(columns, rows) + "\n"
 
 
+def readme_table(results: Path = RESULTS) -> str:
+    """The results in the README: one row for each data of the paper's first task, one for paths."""
+    rows = []
+    for name, group in _groups(_records(results / "kbc")).items():
+        data, rule = group[0]["data"]["name"], group[0]["settings"]["answer_rule"]
+        tests = [record["evaluations"][f"test/{rule}"]["micro"] for record in group]
+        mean = {key: fmean(micro[key] for micro in tests) for key in tests[0]}
+        minutes = fmean(record["wall_seconds"] for record in group) / 60
+        preset = name.removeprefix(data.casefold() + "-")
+        rows.append(
+            [
+                f"{data}, preset `{preset}`, {minutes:.0f} minutes",
+                f"{_pair(mean)} (seeds: {len(group)})",
+                "{} / {}".format(*PAPER[data]) if data in PAPER else "not reported",
+                _pair(group[0]["rule_baseline"]["test"]["micro"]),
+            ]
+        )
+    systems = {row.system: row for row in system_rows(read_records(results / "paths"))}
+    found = {
+        name: f"{fmean(row.correct):,.0f} ({fmean(row.valid) / row.total:.1%})"
+        for name, row in systems.items()
+    }
+    ours = f"{found['EKGN']}; sequence to sequence {found['seq2seq']}"
+    task = "shortest paths, correct of 10,000 (valid)"
+    rows.append([task, ours, "1,319 (76.9%); 904 (69.1%)", "–"])
+    columns = ["data", "hits@10 / mean rank", "the paper", "length-1 rules alone"]
+    return _table(columns, rows)
+
+
 def _digest(records: dict[str, Any]) -> str:
     """What the picture of the curves was drawn from."""
     curves = {name: record["curve"] for name, record in records.items()}
@@ -148,8 +181,7 @@ def draw_curves(records: dict[str, Any]) -> None:
         panels[1][column].set_xlabel("minutes")
     save(figure, PICTURE)
     drawn_from = f"<!-- {_digest(records)} -->\n"
-    svg = PICTURE.read_text(encoding="utf-8") + drawn_from
-    replace_file(PICTURE, lambda aside: aside.write_text(svg, encoding="utf-8"))
+    _write(PICTURE, PICTURE.read_text(encoding="utf-8") + drawn_from)
 
 
 def _ablation_table(records: dict[str, Any]) -> str:
@@ -326,6 +358,17 @@ def _pair(metrics: dict[str, Any]) -> str:
     return f"{100 * metrics['hits_at_10']:.1f} / {metrics['mean_rank']:,.0f}"
 
 
+def readme() -> str:
+    """The README with its table of results made anew."""
+    before, begin, rest = README.read_text(encoding="utf-8").partition("<!-- results -->\n")
+    _, end, after = rest.partition("<!-- end of results -->")
+    return f"{before}{begin}{readme_table()}{end}{after}"
+
+
+def _write(file: Path, text: str) -> None:
+    replace_file(file, lambda aside: aside.write_text(text, encoding="utf-8"))
+
+
 def main() -> None:
     """Add a run, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -338,8 +381,8 @@ def main() -> None:
             parser.error("add needs the folder of a run")
         add(given.run, given.name or given.run.name)
     draw_curves(_records(RECORDS))
-    text = page()
-    replace_file(PAGE, lambda aside: aside.write_text(text, encoding="utf-8"))
+    for file, text in ((PAGE, page()), (README, readme())):
+        _write(file, text)
 
 
 if __name__ == "__main__":

@@ -165,15 +165,21 @@ def test_the_log_objective_has_the_gradient_of_the_contrastive_reward() -> None:
     assert torch.allclose(gradient, expected)
 
 
-def test_step_loss_and_stop_prior_add_their_terms() -> None:
+def test_step_loss_adds_its_term() -> None:
     log_q = torch.tensor([[0.25], [0.75]]).log()
     log_p = torch.tensor([[0.5], [0.9]]).log()
     plain = objective(log_q, log_p, Settings()).total.item()
     stepped = objective(log_q, log_p, Settings(step_loss=2.0)).total.item()
     assert stepped - plain == pytest.approx(-(math.log(0.5) + math.log(0.9)))
-    prior = objective(log_q, log_p, Settings(stop_prior=1.0)).total.item()
-    kl = 0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5)
-    assert prior - plain == pytest.approx(kl)
+
+
+def test_a_whole_is_right_when_all_its_parts_are() -> None:
+    log_q = torch.tensor([[0.25, 0.5, 0.5], [0.75, 0.5, 0.5]]).log()
+    log_p = torch.tensor([[0.5, 0.2, 0.4], [0.9, 0.6, 0.4]]).log()
+    parts = [0.25 * 0.5 + 0.75 * 0.9, 0.4, 0.4]
+    found = objective(log_q, log_p, Settings(), torch.tensor([0, 1, 0]))
+    assert found.total.item() == pytest.approx(-math.log(parts[0] * parts[2] * parts[1]) / 2)
+    assert found.expected_reward.item() == pytest.approx((parts[0] * parts[2] + parts[1]) / 2)
 
 
 def test_no_nan_for_far_outputs_in_log_space() -> None:

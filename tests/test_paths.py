@@ -13,11 +13,11 @@ import torch
 from ekgn.checkpoint import RunFolder, load_tensors
 from ekgn.errors import EkgnError
 from ekgn.files import read_json
-from ekgn.network.objective import objective
+from ekgn.network.inference import step_weights
 from ekgn.paths import run as paths_run
 from ekgn.paths.baselines import dynamic_programming
 from ekgn.paths.batches import Batches, lay_out, training_paths
-from ekgn.paths.decode import Emit, answer, search
+from ekgn.paths.decode import Emit, answer
 from ekgn.paths.drawing import explanation_picture, sphere_picture
 from ekgn.paths.evaluate import Count, evaluate, judge, solver
 from ekgn.paths.graphs import (
@@ -43,8 +43,8 @@ def tiny(**changes: object) -> PathsSettings:
         "num_slots": 8,
         "max_steps": 3,
         "batch_size": 32,
-        "epochs": 12,
-        "valid_every": 6,
+        "epochs": 24,
+        "valid_every": 12,
         "learning_rate": 0.02,
         "input_dropout": 0.0,
         "output_dropout": 0.1,
@@ -223,35 +223,45 @@ def test_an_epoch_holds_every_path_once_and_depends_on_its_place_alone(data: Pat
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("system", ["ekgn", "seq2seq"])
-def test_path_probabilities_match_a_slow_loop(data: PathsData, tied: bool, system: str) -> None:
+@pytest.mark.parametrize(
+    "changes", [{"lookups": "each"}, {"lookups": "once"}, {"system": "seq2seq"}], ids=str
+)
+def test_path_probabilities_match_a_slow_loop(
+    data: PathsData, tied: bool, changes: dict[str, object]
+) -> None:
     torch.manual_seed(0)
-    settings = tiny(tie_nodes=tied, decoder_sees_end=tied, decoder_sees_state=False, system=system)
-    model = PathsModel(40, settings).eval()
-    batch = lay_out(data.train[:9], 40)
-    record = model(batch.starts_B, batch.ends_B)
-    fast_TB = model.decoder.log_p(record.outputs_TBK, batch)
-    for row, path in enumerate(sorted(data.train[:9], key=len, reverse=True)):
-        for step, first_BK in enumerate(record.outputs_TBK):
-            hidden, total = first_BK[row : row + 1].detach(), 0.0
-            for node, symbol in zip(path[:-1], [*path[1:-1], 40], strict=True):
-                inputs = model.decoder.nodes.weight[[node]]
-                if tied:
-                    inputs = torch.cat([inputs, model.decoder.nodes.weight[[path[-1]]]], dim=1)
-                hidden = model.decoder.cell.cell(inputs, hidden)
-                total += model.decoder.logits(hidden).log_softmax(dim=1)[0, symbol].item()
-            assert fast_TB[step, row].item() == pytest.approx(total, abs=1e-4)
+    model = PathsModel(40, tiny(tie_nodes=tied, **changes)).eval()
+    decoder, paths = model.decoder, sorted(data.train[:9], key=len, reverse=True)
+    with torch.no_grad():
+        reading = model.read(lay_out(paths, 40))
+        found_TB = torch.zeros(len(reading.log_p_TP), 9)
+        found_TB.index_add_(1, reading.path_P, reading.log_p_TP)
+        for row, path in enumerate(paths):
+            start, end = torch.tensor([path[0]]), torch.tensor([path[-1]])
+            for step in range(len(found_TB)):
+                once = model.asks_once
+                hidden = model.ask(start, end).outputs_TBK[step] if once else model.aim_at(end)[0]
+                total = 0.0
+                for node, symbol in zip(path[:-1], [*path[1:-1], 40], strict=True):
+                    hidden = decoder.cell.cell(decoder.nodes.weight[[node]], hidden)
+                    output = hidden if once else model.ask_next(hidden).outputs_TBK[step]
+                    total += decoder.logits(output).log_softmax(dim=1)[0, symbol].item()
+                assert found_TB[step, row].item() == pytest.approx(total, abs=1e-4)
 
 
-def test_the_loss_is_the_objective_over_whole_paths(data: PathsData) -> None:
-    model = PathsModel(40, tiny()).eval()
+@pytest.mark.parametrize("objective", ["log", "expected"])
+def test_the_reward_is_for_whole_paths(data: PathsData, objective: str) -> None:
+    model = PathsModel(40, tiny(lookups="each", objective=objective, step_loss=0.0)).eval()
     batch = lay_out(data.train[:8], 40)
-    record = model(batch.starts_B, batch.ends_B)
-    expected = objective(
-        record.log_stop_weights_TB, model.decoder.log_p(record.outputs_TBK, batch), tiny()
-    )
-    assert torch.allclose(model.loss(batch).total, expected.total)
-    assert record.outputs_TBK.shape == (3, 8, 24) and record.attention_LBM.shape == (2, 8, 8)
+    with torch.no_grad():
+        reading, loss = model.read(batch), model.loss(batch)
+    rewards = [1.0] * 8
+    for place, path in enumerate(reading.path_P.tolist()):
+        q_T = reading.inference.log_stop_weights_TB[:, place].exp()
+        rewards[path] *= float((q_T * reading.log_p_TP[:, place].exp()).sum())
+    wanted = rewards if objective == "expected" else [math.log(reward) for reward in rewards]
+    assert loss.total.item() == pytest.approx(-sum(wanted) / 8, rel=1e-4)
+    assert loss.expected_reward.item() == pytest.approx(sum(rewards) / 8, rel=1e-4)
 
 
 def test_the_baseline_has_about_as_many_parameters() -> None:
@@ -265,30 +275,27 @@ def test_the_baseline_has_about_as_many_parameters() -> None:
 # Decoding.
 
 
-@pytest.mark.parametrize("sees_state", [True, False])
-@pytest.mark.parametrize("rule", ["argmax", "mixture"])
-def test_beam_search_finds_the_best_path_of_all(rule: str, sees_state: bool) -> None:
+@pytest.mark.parametrize("lookups", ["once", "each"])
+@pytest.mark.parametrize("rule", ["argmax", "mixture", "step:2"])
+def test_beam_search_finds_the_best_path_of_all(rule: str, lookups: str) -> None:
     """On 5 nodes with at most 3 in between, every path can be scored."""
     torch.manual_seed(2)
-    model = PathsModel(5, tiny(stop_bias=-0.5, decoder_sees_state=sees_state)).eval()
+    model = PathsModel(5, tiny(stop_bias=-0.5, lookups=lookups)).eval()
     emit = Emit(torch.ones(5, 5, dtype=torch.bool), False, most_nodes=4)
-    start, end = torch.tensor([0]), torch.tensor([4])
     with torch.inference_mode():
-        record = model(start, end)
-        found = answer(model, record, start, end, emit, rule, 100)
+        found = answer(model, torch.tensor([0]), torch.tensor([4]), emit, rule, 100)
         chances = {}
         for count in (1, 2, 3):
             for inner in itertools.permutations((1, 2, 3), count):
-                path = (0, *inner, 4)
-                log_p_T = model.decoder.log_p(record.outputs_TBK, lay_out([path], 5))[:, 0]
-                weights = record.log_stop_weights_TB[:, 0]
-                chosen = int(weights.argmax())
-                chances[path] = float(
-                    torch.logsumexp(weights + log_p_T, 0) if rule == "mixture" else log_p_T[chosen]
-                )
+                reading = model.read(lay_out([(0, *inner, 4)], 5))
+                weights_TP = step_weights(reading.inference, rule)
+                log_p_P = torch.logsumexp(weights_TP.log() + reading.log_p_TP, dim=0)
+                chances[0, *inner, 4] = float(log_p_P.sum())
     best = max(chances, key=lambda path: chances[path])
     assert tuple(n for n in found.paths_BL[0].tolist() if n >= 0) == best
     assert float(found.log_p_B[0]) == pytest.approx(chances[best], abs=1e-4)
+    if rule == "step:2":
+        assert found.step_B.tolist() == [2]
 
 
 def test_decoding_keeps_the_rules_of_the_task(data: PathsData) -> None:
@@ -297,9 +304,7 @@ def test_decoding_keeps_the_rules_of_the_task(data: PathsData) -> None:
     ends = torch.tensor([path[-1] for path in data.test])
     for width in (1, 3):
         with torch.inference_mode():
-            found = answer(
-                model, model(starts, ends), starts, ends, Emit.of(data, "any"), "argmax", width
-            )
+            found = answer(model, starts, ends, Emit.of(data, "any"), "argmax", width)
         for row, start, end in zip(found.paths_BL.tolist(), starts, ends, strict=True):
             path = [node for node in row if node >= 0]
             assert path[0] == start and path[-1] == end and len(path) >= 3
@@ -328,9 +333,8 @@ def test_search_ends_when_everything_is_forbidden(data: PathsData) -> None:
     nothing = Emit(torch.zeros(40, 40, dtype=torch.bool), True, most_nodes=4)
     start, end = torch.tensor([0]), torch.tensor([9])
     with torch.inference_mode():
-        first = model(start, end).outputs_TBK[:1]
-        nodes, _ = search(model.decoder, first, torch.zeros(1, 1), start, end, nothing, 1)
-    assert nodes.shape[1] <= 5
+        found = answer(model, start, end, nothing, "argmax", 1)
+    assert found.paths_BL.shape[1] <= 6
 
 
 # Evaluation.

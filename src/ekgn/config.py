@@ -46,7 +46,6 @@ class Settings(BaseModel):
         "log", "loss: -log J (what the first version's gradient is) or the printed -J", "J"
     )
     step_loss: float = knob(0.0, "weight of the mean of -log p over all steps", ge=0)
-    stop_prior: float = knob(0.0, "weight of KL(stop distribution || uniform over the steps)", ge=0)
 
     # The trainer.
     optimizer: Literal["sgd", "adam", "adagrad"] = knob("sgd", "how parameters are updated")

@@ -10,8 +10,8 @@ from ekgn.config import Settings, knob
 BASE: dict[str, Any] = {
     "max_steps": 3,
     "first_norm": "batch",
-    "input_dropout": 0.3,
-    "output_dropout": 0.3,
+    "input_dropout": 0.4,
+    "output_dropout": 0.4,
     "step_loss": 0.5,
     "optimizer": "adam",
     "learning_rate": 0.002,

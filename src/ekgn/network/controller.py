@@ -17,9 +17,9 @@ class Controller(nn.Module):
     the bracket is computed once per batch, and a step costs attention times it.
     """
 
-    def __init__(self, state_size: int) -> None:
+    def __init__(self, state_size: int, input_size: int | None = None) -> None:
         super().__init__()
-        self.cell = nn.GRUCell(state_size, state_size)
+        self.cell = nn.GRUCell(input_size or state_size, state_size)
 
     def input_gates(self, vectors_MH: Tensor) -> Tensor:
         """W_ih e + b_ih for each vector: the input's share of the three gates."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ekgn.network.inference import Inference, step_weights
+from ekgn.network.inference import step_weights
 from ekgn.paths.graphs import NO_NODE, PathsData
 from ekgn.paths.model import PathDecoder, PathsModel
 
@@ -58,96 +59,141 @@ class Answers(NamedTuple):
 
     paths_BL: Tensor
     log_p_B: Tensor
-    step_B: Tensor  # 1 to T_max; for a mixture the likeliest stop
+    step_B: Tensor  # 1 to T_max; for a mixture the likeliest stop; rounded, where places differ
 
 
 class Beams(NamedTuple):
-    """The state of a search: W paths for each of B queries."""
+    """The state of a search: W paths for each of B queries, read by S streams of the decoder."""
 
-    hidden_TBWK: Tensor
-    log_p_TBW: Tensor  # log of (weight of the step · p(path so far | step))
+    hidden_SBWK: Tensor
+    log_p_SBW: Tensor  # log of (weight of the stream · p(path so far | stream))
     nodes_BWL: Tensor  # start, n_1, n_2, ...; a finished path repeats its last node
+    steps_BW: Tensor  # sum of the network's steps over the symbols so far
     finished_BW: Tensor
 
 
+Symbols = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""hidden (S, B, W, K) -> log p of the symbols, and the step each answer comes from, (B, W)."""
+
+
 def answer(
-    model: PathsModel,
-    inference: Inference,
-    starts_B: Tensor,
-    ends_B: Tensor,
-    emit: Emit,
-    rule: str,
-    width: int,
+    model: PathsModel, starts_B: Tensor, ends_B: Tensor, emit: Emit, rule: str, width: int
 ) -> Answers:
     """The path for each query, by the test-time rule: from one step's output, or their mixture."""
+    first_SBK, log_weights_SB, symbols = (
+        _asked_once(model, starts_B, ends_B, rule)
+        if model.asks_once
+        else _asked_at_each_place(model, ends_B, rule)
+    )
+    beams = _search(
+        model.decoder, symbols, first_SBK, log_weights_SB, starts_B, ends_B, emit, width
+    )
+    nodes_BL = beams.nodes_BWL[:, 0]
+    paths_BL = _with_ends(nodes_BL, ends_B)
+    symbols_B = (paths_BL != NO_NODE).sum(dim=1) - 1
+    step_B = (beams.steps_BW[:, 0] / symbols_B).round().long()
+    return Answers(paths_BL, torch.logsumexp(beams.log_p_SBW[:, :, 0], dim=0), step_B)
+
+
+def _asked_once(
+    model: PathsModel, starts_B: Tensor, ends_B: Tensor, rule: str
+) -> tuple[Tensor, Tensor, Symbols]:
+    """A stream from the output of the chosen step, or one from each step."""
+    inference = model.ask(starts_B, ends_B)
     weights_TB = step_weights(inference, rule)
     step_B = weights_TB.argmax(dim=0)
     if rule == "mixture":
-        first_TBK, log_weights_TB = inference.outputs_TBK, weights_TB.log()
+        first_SBK, log_weights_SB = inference.outputs_TBK, weights_TB.log()
     else:
         everyone_B = torch.arange(len(step_B), device=step_B.device)
-        first_TBK = inference.outputs_TBK[step_B, everyone_B][None]
-        log_weights_TB = first_TBK.new_zeros(1, len(step_B))
-    nodes_BL, log_p_B = search(
-        model.decoder, first_TBK, log_weights_TB, starts_B, ends_B, emit, width
-    )
-    return Answers(_with_ends(nodes_BL, ends_B), log_p_B, step_B + 1)
+        first_SBK = inference.outputs_TBK[step_B, everyone_B][None]
+        log_weights_SB = first_SBK.new_zeros(1, len(step_B))
+
+    def symbols(hidden_SBWK: Tensor) -> tuple[Tensor, Tensor]:
+        step_BW = (step_B + 1)[:, None].expand(hidden_SBWK.shape[1:3])
+        return model.decoder.logits(hidden_SBWK).log_softmax(dim=-1), step_BW
+
+    return first_SBK, log_weights_SB, symbols
 
 
-def search(
+def _asked_at_each_place(
+    model: PathsModel, ends_B: Tensor, rule: str
+) -> tuple[Tensor, Tensor, Symbols]:
+    """One stream; at each place the network's steps are chosen or mixed."""
+    first_SBK = model.aim_at(ends_B)
+
+    def symbols(hidden_SBWK: Tensor) -> tuple[Tensor, Tensor]:
+        inference = model.ask_next(hidden_SBWK.flatten(0, 2))
+        weights_TR = step_weights(inference, rule)
+        step_R = weights_TR.argmax(dim=0)
+        if rule == "mixture":
+            log_p_TRS = model.decoder.logits(inference.outputs_TBK).log_softmax(dim=-1)
+            log_p_RS = torch.logsumexp(log_p_TRS + weights_TR.log()[..., None], dim=0)
+        else:
+            rows_R = torch.arange(len(step_R), device=step_R.device)
+            chosen_RK = inference.outputs_TBK[step_R, rows_R]
+            log_p_RS = model.decoder.logits(chosen_RK).log_softmax(dim=-1)
+        shape = hidden_SBWK.shape[:3]
+        return log_p_RS.view(*shape, -1), (step_R + 1).view(shape)[0]
+
+    return first_SBK, first_SBK.new_zeros(first_SBK.shape[:2]), symbols
+
+
+def _search(
     decoder: PathDecoder,
-    first_TBK: Tensor,
-    log_weights_TB: Tensor,
+    symbols: Symbols,
+    first_SBK: Tensor,
+    log_weights_SB: Tensor,
     starts_B: Tensor,
     ends_B: Tensor,
     emit: Emit,
     width: int,
-) -> tuple[Tensor, Tensor]:
-    """Beam search for the paths of largest Σ_t q_t p_t; width 1 is greedy decoding."""
-    steps, queries, _ = first_TBK.shape
-    log_p_TBW = torch.full((steps, queries, width), -torch.inf, device=first_TBK.device)
-    log_p_TBW[:, :, 0] = log_weights_TB
+) -> Beams:
+    """Beam search for the likeliest paths; width 1 is greedy decoding."""
+    streams, queries, _ = first_SBK.shape
+    log_p_SBW = torch.full((streams, queries, width), -torch.inf, device=first_SBK.device)
+    log_p_SBW[:, :, 0] = log_weights_SB
     beams = Beams(
-        first_TBK[:, :, None].expand(-1, -1, width, -1),
-        log_p_TBW,
+        first_SBK[:, :, None].expand(-1, -1, width, -1),
+        log_p_SBW,
         starts_B[:, None, None].expand(-1, width, 1),
-        torch.zeros(queries, width, dtype=torch.bool, device=first_TBK.device),
+        torch.zeros(queries, width, dtype=torch.long, device=first_SBK.device),
+        torch.zeros(queries, width, dtype=torch.bool, device=first_SBK.device),
     )
-    context_TBG = decoder.context_gates(first_TBK)
     for _ in range(emit.most_nodes):
-        beams = _advance(decoder, beams, context_TBG, ends_B, emit)
+        beams = _advance(decoder, symbols, beams, ends_B, emit)
         if beams.finished_BW.all():
             break
-    return beams.nodes_BWL[:, 0], torch.logsumexp(beams.log_p_TBW[:, :, 0], dim=0)
+    return beams
 
 
 def _advance(
-    decoder: PathDecoder, beams: Beams, context_TBG: Tensor, ends_B: Tensor, emit: Emit
+    decoder: PathDecoder, symbols: Symbols, beams: Beams, ends_B: Tensor, emit: Emit
 ) -> Beams:
     """Every path by one symbol, then the best W of all."""
-    steps, queries, width, size = beams.hidden_TBWK.shape
+    streams, queries, width, size = beams.hidden_SBWK.shape
     last_BW = beams.nodes_BWL[:, :, -1]
-    gates_BWG = decoder.input_gates(last_BW, ends_B[:, None].expand_as(last_BW))
-    gates_TBWG = (gates_BWG + context_TBG[..., None, :]).expand(steps, queries, width, -1)
-    hidden_TBWK = decoder.cell(
-        beams.hidden_TBWK.reshape(-1, size), gates_TBWG.reshape(-1, 3 * size)
-    ).view(beams.hidden_TBWK.shape)
-    log_p_TBWS = decoder.logits(hidden_TBWK).log_softmax(dim=-1)
-    log_p_TBWS += FORBIDDEN * emit.forbidden(beams.nodes_BWL, ends_B)
-    end = log_p_TBWS.shape[-1] - 1
-    only_end_S = F.one_hot(torch.tensor(end, device=last_BW.device), end + 1).bool()
-    stay_S = torch.where(only_end_S, 0.0, -torch.inf)
-    log_p_TBWS = torch.where(beams.finished_BW[..., None], stay_S, log_p_TBWS)
-    log_p_TBWS = log_p_TBWS + beams.log_p_TBW[..., None]
-    best_BW = torch.logsumexp(log_p_TBWS, dim=0).flatten(1).topk(width, dim=1).indices
+    gates_SBWG = decoder.input_gates(last_BW).expand(streams, -1, -1, -1)
+    hidden_SBWK = decoder.cell(
+        beams.hidden_SBWK.reshape(-1, size), gates_SBWG.reshape(-1, 3 * size)
+    ).view(beams.hidden_SBWK.shape)
+    log_p, step_BW = symbols(hidden_SBWK)
+    log_p = log_p + FORBIDDEN * emit.forbidden(beams.nodes_BWL, ends_B)
+    end = log_p.shape[-1] - 1
+    only_end = F.one_hot(torch.tensor(end, device=last_BW.device), end + 1).bool()
+    stay = torch.where(only_end, 0.0, -torch.inf)
+    log_p = torch.where(beams.finished_BW[..., None], stay, log_p) + beams.log_p_SBW[..., None]
+    best_BW = torch.logsumexp(log_p, dim=0).flatten(1).topk(width, dim=1).indices
     origin_BW, symbol_BW = best_BW // (end + 1), best_BW % (end + 1)
     query_B1 = torch.arange(queries, device=last_BW.device)[:, None]
     finished_BW = symbol_BW == end
     node_BW = torch.where(finished_BW, last_BW[query_B1, origin_BW], symbol_BW)
+    steps_BW = beams.steps_BW + torch.where(beams.finished_BW, 0, step_BW)
     return Beams(
-        hidden_TBWK[:, query_B1, origin_BW],
-        log_p_TBWS[:, query_B1, origin_BW, symbol_BW],
+        hidden_SBWK[:, query_B1, origin_BW],
+        log_p[:, query_B1, origin_BW, symbol_BW],
         torch.cat([beams.nodes_BWL[query_B1, origin_BW], node_BW[:, :, None]], dim=2),
+        steps_BW[query_B1, origin_BW],
         finished_BW,
     )
 

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ekgn.network.inference import Inference
 from ekgn.paths.decode import Answers, Emit, answer
 from ekgn.paths.graphs import NO_NODE, Ints, Path_, SphereGraph
 from ekgn.paths.model import PathsModel
@@ -105,19 +104,16 @@ def solver(model: PathsModel, emit: Emit, rule: str, beam: int) -> Solver:
     """The model as a function from queries to paths."""
 
     def solve(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-        answers, _ = ask(model, emit, rule, beam, starts, ends)
+        answers = ask(model, emit, rule, beam, starts, ends)
         return answers.paths_BL.cpu().numpy(), answers.step_B.cpu().numpy()
 
     return solve
 
 
-def ask(
-    model: PathsModel, emit: Emit, rule: str, beam: int, starts: Ints, ends: Ints
-) -> tuple[Answers, Inference]:
-    """The answers to queries given by number, and the record they were read from."""
+def ask(model: PathsModel, emit: Emit, rule: str, beam: int, starts: Ints, ends: Ints) -> Answers:
+    """The answers to queries given by number."""
     device = model.decoder.bias_S.device
     starts_B = torch.from_numpy(np.asarray(starts, np.int64)).to(device)
     ends_B = torch.from_numpy(np.asarray(ends, np.int64)).to(device)
     with torch.inference_mode():
-        inference = model(starts_B, ends_B)
-        return answer(model, inference, starts_B, ends_B, emit, rule, beam), inference
+        return answer(model, starts_B, ends_B, emit, rule, beam)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ekgn.network.inference import Inference
+from ekgn.paths.batches import lay_out
 from ekgn.paths.decode import Emit, answer
 from ekgn.paths.graphs import NO_NODE, Path_, SphereGraph, words
 from ekgn.paths.model import PathsModel
@@ -66,12 +66,8 @@ class Explanation:
     end: int
     shortest: Route
     steps: list[Step]
+    answer: Route
     answered_at: int
-
-    @property
-    def answer(self) -> Route:
-        """The path of the step that the answer came from."""
-        return self.steps[self.answered_at - 1].route
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON-able values."""
@@ -94,27 +90,33 @@ def route(graph: SphereGraph, path: Path_) -> Route:
 def explain(
     model: PathsModel, graph: SphereGraph, emit: Emit, rule: str, beam: int, start: int, end: int
 ) -> Explanation:
-    """The steps of one query, read from the record of one run of the network."""
+    """The steps of one query: the path each would write, and where the answer stops.
+
+    A network that is asked at each place has a stop probability at each: the mean along the answer.
+    """
     graph.check_query(start, end)
     device = model.decoder.bias_S.device
     query = torch.tensor([start], device=device), torch.tensor([end], device=device)
     with torch.inference_mode():
-        inference: Inference = model(*query)
-        answered = answer(model, inference, *query, emit, rule, beam)
+        answered = answer(model, *query, emit, rule, beam)
+        path = plain_path(answered.paths_BL[0].tolist())
+        inference = model.read(lay_out([path], graph.num_nodes).to(device)).inference
+        stop_T = inference.stop_probabilities_TB.mean(dim=1)
+        weight_T = inference.log_stop_weights_TB.exp().mean(dim=1)
         steps = []
         for step in range(1, len(inference.outputs_TBK) + 1):
-            found = answer(model, inference, *query, emit, f"step:{step}", beam)
+            found = answer(model, *query, emit, f"step:{step}", beam)
             steps.append(
                 Step(
                     step=step,
-                    stop_probability=float(inference.stop_probabilities_TB[step - 1, 0]),
-                    stop_weight=float(inference.log_stop_weights_TB[step - 1, 0].exp()),
+                    stop_probability=float(stop_T[step - 1]),
+                    stop_weight=float(weight_T[step - 1]),
                     probability=float(found.log_p_B[0].exp()),
                     route=route(graph, plain_path(found.paths_BL[0].tolist())),
                 )
             )
     shortest = route(graph, graph.shortest(start, end))
-    return Explanation(start, end, shortest, steps, int(answered.step_B[0]))
+    return Explanation(start, end, shortest, steps, route(graph, path), int(answered.step_B[0]))
 
 
 def plain_path(row: list[int]) -> Path_:

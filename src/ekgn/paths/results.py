@@ -28,10 +28,9 @@ ORDER = (
     "seq2seq",
     "dynamic programming",
     "EKGN, T_max = 1",
+    "EKGN, asked once",
     "EKGN, whole paths only",
     "seq2seq, whole paths only",
-    "EKGN, decoder sees the end",
-    "seq2seq, decoder sees the end",
 )
 
 
@@ -91,8 +90,8 @@ def system_of(record: Record) -> str:
         words.append(f"T_max = {settings['max_steps']}")
     if not settings["subpaths"]:
         words.append("whole paths only")
-    if settings["decoder_sees_end"]:
-        words.append("decoder sees the end")
+    if network and settings.get("lookups") == "once":
+        words.append("asked once")
     return ", ".join(words)
 
 

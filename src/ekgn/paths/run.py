@@ -127,7 +127,7 @@ class PathsRun:
         graph = self.data.graph
         graph.check_query(start, end)
         how = decoding or self.decoding()
-        found, _ = ask(
+        found = ask(
             self.model, self.emit(how), how.rule, how.beam, np.array([start]), np.array([end])
         )
         return Answer(

@@ -20,9 +20,10 @@ class PathsSettings(Settings):
     )
     init_scale: float = knob(1.0, "standard deviation of new node vectors", gt=0)
     tie_nodes: bool = knob(False, "one node table for encoder, decoder input and decoder output")
-    decoder_sees_end: bool = knob(False, "the end node is an input of every decoder step")
-    decoder_sees_state: bool = knob(
-        False, "the output o_t is an input of every decoder step, not only where it starts from"
+    lookups: Literal["once", "each"] = knob(
+        "once",
+        "what the network is asked: once, where the decoder shall start from to write the path; or "
+        "at each place, which node comes next",
     )
     decoder_dropout: float = knob(0.0, "dropout on the decoder's inputs", ge=0, lt=1)
     subpaths: bool = knob(
@@ -51,6 +52,7 @@ class PathsSettings(Settings):
             "valid_every": 2,
             "init_scale": 0.1,
             "tie_nodes": True,
+            "lookups": "each",
             "subpaths": True,
         },
     }
