@@ -40,14 +40,14 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "ekgn": {},
     "seq2seq": {"system": "seq2seq"},
     "ekgn-one-step": {"max_steps": 1},
-    "ekgn-once": {"lookups": "once"},
 }
 # Trained for the first seed only.
 EXTRA: dict[str, dict[str, Any]] = {
-    "ekgn-whole-paths": {"subpaths": False},
-    "seq2seq-whole-paths": {"system": "seq2seq", "subpaths": False},
+    "ekgn-once": {"lookups": "once"},
+    "ekgn-subpaths": {"subpaths": True},
+    "seq2seq-subpaths": {"system": "seq2seq", "subpaths": True},
 }
-WHOLE_PATHS_EPOCHS = 3.5  # the sub-paths are about 3.5 times as many as the paths
+SUBPATHS = 3.5  # the sub-paths are about 3.5 times as many as the paths
 
 log = logging.getLogger("paths_results")
 
@@ -77,11 +77,11 @@ def train_one(name: str, seed: int, work: Path, threads: int, target: Path) -> N
     """One training, evaluated in every way the page shows."""
     changes = {**SYSTEMS, **EXTRA}[name]
     epochs = PathsSettings.build().epochs
-    if not changes.get("subpaths", True):
-        epochs = round(epochs * WHOLE_PATHS_EPOCHS)
-    settings = PathsSettings.build(
-        overrides={**changes, "epochs": epochs, "seed": seed, "threads": threads}
-    )
+    every = PathsSettings.build().valid_every
+    if changes.get("subpaths"):
+        epochs, every = round(epochs / SUBPATHS), round(every / SUBPATHS)
+    timing = {"epochs": epochs, "valid_every": every, "seed": seed, "threads": threads}
+    settings = PathsSettings.build(overrides={**changes, **timing})
     folder = work / f"{name}-seed{seed}"
     log.info("training %s, graph seed %d", name, seed)
     if (folder / "training_state.safetensors").exists():

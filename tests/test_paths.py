@@ -49,6 +49,7 @@ def tiny(**changes: object) -> PathsSettings:
         "input_dropout": 0.0,
         "output_dropout": 0.1,
         "decoder_dropout": 0.0,
+        "subpaths": True,
         "threads": 1,
     }
     return PathsSettings.build("base", None, {**options, **changes})
@@ -231,21 +232,22 @@ def test_path_probabilities_match_a_slow_loop(
 ) -> None:
     torch.manual_seed(0)
     model = PathsModel(40, tiny(tie_nodes=tied, **changes)).eval()
-    decoder, paths = model.decoder, sorted(data.train[:9], key=len, reverse=True)
+    paths = sorted(data.train[:9], key=len, reverse=True)
+    nodes = model.symbols.nodes.weight
     with torch.no_grad():
         reading = model.read(lay_out(paths, 40))
         found_TB = torch.zeros(len(reading.log_p_TP), 9)
         found_TB.index_add_(1, reading.path_P, reading.log_p_TP)
         for row, path in enumerate(paths):
-            start, end = torch.tensor([path[0]]), torch.tensor([path[-1]])
+            end = torch.tensor([path[-1]])
             for step in range(len(found_TB)):
-                once = model.asks_once
-                hidden = model.ask(start, end).outputs_TBK[step] if once else model.aim_at(end)[0]
-                total = 0.0
+                total, vector = 0.0, model(torch.tensor([path[0]]), end).outputs_TBK[step]
                 for node, symbol in zip(path[:-1], [*path[1:-1], 40], strict=True):
-                    hidden = decoder.cell.cell(decoder.nodes.weight[[node]], hidden)
-                    output = hidden if once else model.ask_next(hidden).outputs_TBK[step]
-                    total += decoder.logits(output).log_softmax(dim=1)[0, symbol].item()
+                    if model.decoder is None:
+                        vector = model(torch.tensor([node]), end).outputs_TBK[step]
+                    else:
+                        vector = model.decoder.cell.cell(nodes[[node]], vector)
+                    total += model.symbols.logits(vector).log_softmax(dim=1)[0, symbol].item()
                 assert found_TB[step, row].item() == pytest.approx(total, abs=1e-4)
 
 
@@ -317,7 +319,7 @@ def test_decoding_can_be_kept_to_what_was_seen(data: PathsData) -> None:
     part = PathsData(data.graph, train, data.valid, data.test, 3)
     model = PathsModel(40, tiny()).eval()
     with torch.no_grad():
-        model.decoder.bias_S[unseen] = 50.0
+        model.symbols.bias_S[unseen] = 50.0
     queries = [p for p in data.valid + data.test if unseen not in (p[0], p[-1])]
     starts, ends = (np.array([path[place] for path in queries]) for place in (0, -1))
     loose = solver(model, Emit.of(part, "any"), "argmax", 1)(starts, ends)[0]

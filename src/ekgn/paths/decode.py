@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -11,7 +10,7 @@ from torch.nn import functional as F
 
 from ekgn.network.inference import step_weights
 from ekgn.paths.graphs import NO_NODE, PathsData
-from ekgn.paths.model import PathDecoder, PathsModel
+from ekgn.paths.model import PathsModel
 
 # Finite, so that a search which has only forbidden ways left still ends in some path.
 FORBIDDEN = -1e4
@@ -63,7 +62,7 @@ class Answers(NamedTuple):
 
 
 class Beams(NamedTuple):
-    """The state of a search: W paths for each of B queries, read by S streams of the decoder."""
+    """The state of a search: W paths for each of B queries, in S streams of the decoder."""
 
     hidden_SBWK: Tensor
     log_p_SBW: Tensor  # log of (weight of the stream · p(path so far | stream))
@@ -72,125 +71,115 @@ class Beams(NamedTuple):
     finished_BW: Tensor
 
 
-Symbols = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""hidden (S, B, W, K) -> log p of the symbols, and the step each answer comes from, (B, W)."""
+class Next(NamedTuple):
+    """What may come next for W paths of each of B queries."""
+
+    hidden_SBWK: Tensor
+    log_p: Tensor  # of each symbol, (S, B, W, N + 1)
+    step_BW: Tensor  # the network's step that it comes from
+
+
+class FromOnce:
+    """The network was asked once: a stream from the output of the chosen step, or from each."""
+
+    def __init__(self, model: PathsModel, starts_B: Tensor, ends_B: Tensor, rule: str) -> None:
+        assert model.decoder is not None
+        self.decoder, self.symbols = model.decoder, model.symbols
+        inference = model(starts_B, ends_B)
+        weights_TB = step_weights(inference, rule)
+        self.step_B = weights_TB.argmax(dim=0) + 1
+        if rule == "mixture":
+            self.first_SBK, self.log_weights_SB = inference.outputs_TBK, weights_TB.log()
+        else:
+            self.first_SBK = chosen(inference.outputs_TBK, weights_TB)[None]
+            self.log_weights_SB = self.first_SBK.new_zeros(1, len(starts_B))
+
+    def __call__(self, hidden_SBWK: Tensor, last_BW: Tensor) -> Next:
+        """One step of the decoder along each path."""
+        before = hidden_SBWK.flatten(1, 2)
+        hidden = self.decoder(before, self.symbols.nodes(last_BW.flatten())).view_as(hidden_SBWK)
+        log_p = self.symbols.logits(hidden).log_softmax(dim=-1)
+        return Next(hidden, log_p, self.step_B[:, None].expand_as(last_BW))
+
+
+class FromEach:
+    """The network is asked at each place: its steps are chosen or mixed there."""
+
+    def __init__(self, model: PathsModel, ends_B: Tensor, rule: str) -> None:
+        self.model, self.ends_B, self.rule = model, ends_B, rule
+        self.first_SBK = model.symbols.bias_S.new_zeros(1, len(ends_B), 0)
+        self.log_weights_SB = self.first_SBK.new_zeros(1, len(ends_B))
+
+    def __call__(self, hidden_SBWK: Tensor, last_BW: Tensor) -> Next:
+        """The network's answers to [the node reached, the end]."""
+        ends_BW = self.ends_B[:, None].expand_as(last_BW)
+        inference = self.model(last_BW.flatten(), ends_BW.flatten())
+        weights_TR = step_weights(inference, self.rule)
+        if self.rule == "mixture":
+            log_p_TRS = self.model.symbols.logits(inference.outputs_TBK).log_softmax(dim=-1)
+            log_p_RS = torch.logsumexp(log_p_TRS + weights_TR.log()[..., None], dim=0)
+        else:
+            output_RK = chosen(inference.outputs_TBK, weights_TR)
+            log_p_RS = self.model.symbols.logits(output_RK).log_softmax(dim=-1)
+        step_BW = (weights_TR.argmax(dim=0) + 1).view_as(last_BW)
+        return Next(hidden_SBWK, log_p_RS.view(1, *last_BW.shape, -1), step_BW)
+
+
+def chosen(outputs_TBK: Tensor, weights_TB: Tensor) -> Tensor:
+    """The output of the step of most weight, (B, K)."""
+    everyone_B = torch.arange(weights_TB.shape[1], device=weights_TB.device)
+    return outputs_TBK[weights_TB.argmax(dim=0), everyone_B]
 
 
 def answer(
     model: PathsModel, starts_B: Tensor, ends_B: Tensor, emit: Emit, rule: str, width: int
 ) -> Answers:
-    """The path for each query, by the test-time rule: from one step's output, or their mixture."""
-    first_SBK, log_weights_SB, symbols = (
-        _asked_once(model, starts_B, ends_B, rule)
-        if model.asks_once
-        else _asked_at_each_place(model, ends_B, rule)
+    """The path for each query, by the test-time rule: from one step's output, or their mixture.
+
+    A beam search for the likeliest path; width 1 is greedy decoding.
+    """
+    source: FromOnce | FromEach
+    if model.decoder is None:
+        source = FromEach(model, ends_B, rule)
+    else:
+        source = FromOnce(model, starts_B, ends_B, rule)
+    queries = len(starts_B)
+    log_p_SBW = source.log_weights_SB.new_full((*source.log_weights_SB.shape, width), -torch.inf)
+    log_p_SBW[:, :, 0] = source.log_weights_SB
+    beams = Beams(
+        source.first_SBK[:, :, None].expand(-1, -1, width, -1),
+        log_p_SBW,
+        starts_B[:, None, None].expand(-1, width, 1),
+        torch.zeros(queries, width, dtype=torch.long, device=starts_B.device),
+        torch.zeros(queries, width, dtype=torch.bool, device=starts_B.device),
     )
-    beams = _search(
-        model.decoder, symbols, first_SBK, log_weights_SB, starts_B, ends_B, emit, width
-    )
-    nodes_BL = beams.nodes_BWL[:, 0]
-    paths_BL = _with_ends(nodes_BL, ends_B)
+    for _ in range(emit.most_nodes):
+        beams = _advance(source, beams, ends_B, emit)
+        if beams.finished_BW.all():
+            break
+    paths_BL = _with_ends(beams.nodes_BWL[:, 0], ends_B)
     symbols_B = (paths_BL != NO_NODE).sum(dim=1) - 1
     step_B = (beams.steps_BW[:, 0] / symbols_B).round().long()
     return Answers(paths_BL, torch.logsumexp(beams.log_p_SBW[:, :, 0], dim=0), step_B)
 
 
-def _asked_once(
-    model: PathsModel, starts_B: Tensor, ends_B: Tensor, rule: str
-) -> tuple[Tensor, Tensor, Symbols]:
-    """A stream from the output of the chosen step, or one from each step."""
-    inference = model.ask(starts_B, ends_B)
-    weights_TB = step_weights(inference, rule)
-    step_B = weights_TB.argmax(dim=0)
-    if rule == "mixture":
-        first_SBK, log_weights_SB = inference.outputs_TBK, weights_TB.log()
-    else:
-        everyone_B = torch.arange(len(step_B), device=step_B.device)
-        first_SBK = inference.outputs_TBK[step_B, everyone_B][None]
-        log_weights_SB = first_SBK.new_zeros(1, len(step_B))
-
-    def symbols(hidden_SBWK: Tensor) -> tuple[Tensor, Tensor]:
-        step_BW = (step_B + 1)[:, None].expand(hidden_SBWK.shape[1:3])
-        return model.decoder.logits(hidden_SBWK).log_softmax(dim=-1), step_BW
-
-    return first_SBK, log_weights_SB, symbols
-
-
-def _asked_at_each_place(
-    model: PathsModel, ends_B: Tensor, rule: str
-) -> tuple[Tensor, Tensor, Symbols]:
-    """One stream; at each place the network's steps are chosen or mixed."""
-    first_SBK = model.aim_at(ends_B)
-
-    def symbols(hidden_SBWK: Tensor) -> tuple[Tensor, Tensor]:
-        inference = model.ask_next(hidden_SBWK.flatten(0, 2))
-        weights_TR = step_weights(inference, rule)
-        step_R = weights_TR.argmax(dim=0)
-        if rule == "mixture":
-            log_p_TRS = model.decoder.logits(inference.outputs_TBK).log_softmax(dim=-1)
-            log_p_RS = torch.logsumexp(log_p_TRS + weights_TR.log()[..., None], dim=0)
-        else:
-            rows_R = torch.arange(len(step_R), device=step_R.device)
-            chosen_RK = inference.outputs_TBK[step_R, rows_R]
-            log_p_RS = model.decoder.logits(chosen_RK).log_softmax(dim=-1)
-        shape = hidden_SBWK.shape[:3]
-        return log_p_RS.view(*shape, -1), (step_R + 1).view(shape)[0]
-
-    return first_SBK, first_SBK.new_zeros(first_SBK.shape[:2]), symbols
-
-
-def _search(
-    decoder: PathDecoder,
-    symbols: Symbols,
-    first_SBK: Tensor,
-    log_weights_SB: Tensor,
-    starts_B: Tensor,
-    ends_B: Tensor,
-    emit: Emit,
-    width: int,
-) -> Beams:
-    """Beam search for the likeliest paths; width 1 is greedy decoding."""
-    streams, queries, _ = first_SBK.shape
-    log_p_SBW = torch.full((streams, queries, width), -torch.inf, device=first_SBK.device)
-    log_p_SBW[:, :, 0] = log_weights_SB
-    beams = Beams(
-        first_SBK[:, :, None].expand(-1, -1, width, -1),
-        log_p_SBW,
-        starts_B[:, None, None].expand(-1, width, 1),
-        torch.zeros(queries, width, dtype=torch.long, device=first_SBK.device),
-        torch.zeros(queries, width, dtype=torch.bool, device=first_SBK.device),
-    )
-    for _ in range(emit.most_nodes):
-        beams = _advance(decoder, symbols, beams, ends_B, emit)
-        if beams.finished_BW.all():
-            break
-    return beams
-
-
-def _advance(
-    decoder: PathDecoder, symbols: Symbols, beams: Beams, ends_B: Tensor, emit: Emit
-) -> Beams:
+def _advance(source: FromOnce | FromEach, beams: Beams, ends_B: Tensor, emit: Emit) -> Beams:
     """Every path by one symbol, then the best W of all."""
-    streams, queries, width, size = beams.hidden_SBWK.shape
     last_BW = beams.nodes_BWL[:, :, -1]
-    gates_SBWG = decoder.input_gates(last_BW).expand(streams, -1, -1, -1)
-    hidden_SBWK = decoder.cell(
-        beams.hidden_SBWK.reshape(-1, size), gates_SBWG.reshape(-1, 3 * size)
-    ).view(beams.hidden_SBWK.shape)
-    log_p, step_BW = symbols(hidden_SBWK)
-    log_p = log_p + FORBIDDEN * emit.forbidden(beams.nodes_BWL, ends_B)
+    following = source(beams.hidden_SBWK, last_BW)
+    log_p = following.log_p + FORBIDDEN * emit.forbidden(beams.nodes_BWL, ends_B)
     end = log_p.shape[-1] - 1
     only_end = F.one_hot(torch.tensor(end, device=last_BW.device), end + 1).bool()
     stay = torch.where(only_end, 0.0, -torch.inf)
     log_p = torch.where(beams.finished_BW[..., None], stay, log_p) + beams.log_p_SBW[..., None]
-    best_BW = torch.logsumexp(log_p, dim=0).flatten(1).topk(width, dim=1).indices
+    best_BW = torch.logsumexp(log_p, dim=0).flatten(1).topk(last_BW.shape[1], dim=1).indices
     origin_BW, symbol_BW = best_BW // (end + 1), best_BW % (end + 1)
-    query_B1 = torch.arange(queries, device=last_BW.device)[:, None]
+    query_B1 = torch.arange(len(ends_B), device=last_BW.device)[:, None]
     finished_BW = symbol_BW == end
     node_BW = torch.where(finished_BW, last_BW[query_B1, origin_BW], symbol_BW)
-    steps_BW = beams.steps_BW + torch.where(beams.finished_BW, 0, step_BW)
+    steps_BW = beams.steps_BW + torch.where(beams.finished_BW, 0, following.step_BW)
     return Beams(
-        hidden_SBWK[:, query_B1, origin_BW],
+        following.hidden_SBWK[:, query_B1, origin_BW],
         log_p[:, query_B1, origin_BW, symbol_BW],
         torch.cat([beams.nodes_BWL[query_B1, origin_BW], node_BW[:, :, None]], dim=2),
         steps_BW[query_B1, origin_BW],

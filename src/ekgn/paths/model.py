@@ -53,71 +53,59 @@ class FirstHidden(nn.Module):
         return torch.tanh(self.output(states))
 
 
-class Places(NamedTuple):
-    """Every (path, place) pair of a batch, with the decoder's hidden state there in S streams."""
+class Symbols(nn.Module):
+    """What may come next, a node or the end symbol: vectors to score them by, and nodes to read.
 
-    hidden_SRK: Tensor
-    targets_R: Tensor  # the symbol that comes next
-    path_R: Tensor
-
-
-class PathDecoder(nn.Module):
-    """A GRU that goes along a path, and the scores of the symbols that may come next.
-
-    The first input is the start node, so that every input is the node the path has reached. Several
-    streams read the same path from different first states.
+    With tied nodes, one table does both.
     """
 
-    def __init__(self, num_nodes: int, decoder_size: int, settings: PathsSettings) -> None:
+    def __init__(self, num_nodes: int, input_size: int, settings: PathsSettings) -> None:
         super().__init__()
         size = settings.embedding_dim
-        self.settings = settings
+        self.dropout = settings.output_dropout
         self.tied = settings.tie_nodes
         self.nodes = node_table(num_nodes, settings)
-        self.cell = Controller(decoder_size, size)
-        self.output = nn.Linear(decoder_size, size) if self.tied else nn.Identity()
+        self.output = nn.Linear(input_size, size) if self.tied else nn.Identity()
         self.symbols_SK = nn.Parameter(
-            torch.empty(1 if self.tied else num_nodes + 1, size if self.tied else decoder_size)
+            torch.empty(1 if self.tied else num_nodes + 1, size if self.tied else input_size)
         )
         nn.init.normal_(self.symbols_SK, std=0.1)
         self.bias_S = nn.Parameter(torch.zeros(num_nodes + 1))
 
-    def input_gates(self, before: Tensor) -> Tensor:
-        """The share of the node before in the gates."""
-        inputs = F.dropout(self.nodes(before), self.settings.decoder_dropout, self.training)
-        return self.cell.input_gates(inputs)
-
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, vectors: Tensor) -> Tensor:
         """The score of each symbol: the nodes, then the end symbol."""
         table_SK = torch.cat([self.nodes.weight, self.symbols_SK]) if self.tied else self.symbols_SK
-        return F.linear(self.output(hidden), table_SK, self.bias_S)
+        return F.linear(self.output(vectors), table_SK, self.bias_S)
 
-    def along(self, first_SBK: Tensor, batch: Batch) -> Places:
-        """The hidden state at every place, by teacher forcing."""
-        streams, _, size = first_SBK.shape
-        gates_BLG = self.input_gates(batch.inputs_BL)
-        everyone_B = torch.arange(len(gates_BLG), device=first_SBK.device)
-        hidden_SBK = first_SBK
-        hidden, targets, path = [], [], []
-        for place, count in enumerate(batch.active):
-            gates_SBG = gates_BLG[:count, place].expand(streams, -1, -1)
-            before_SBK = hidden_SBK[:, :count].reshape(streams * count, size)
-            after = self.cell(before_SBK, gates_SBG.reshape(streams * count, -1))
-            hidden_SBK = after.view(streams, count, size)
-            hidden.append(hidden_SBK)
-            targets.append(batch.targets_BL[:count, place])
-            path.append(everyone_B[:count])
-        return Places(torch.cat(hidden, dim=1), torch.cat(targets), torch.cat(path))
+    def log_p(self, vectors_TRK: Tensor, targets_R: Tensor) -> Tensor:
+        """log p of the symbol that comes next, for each step and place, (T, R)."""
+        vectors_TRK = shared_dropout(vectors_TRK, self.dropout, self.training)
+        steps, rows, _ = vectors_TRK.shape
+        logits = self.logits(vectors_TRK).flatten(0, 1)
+        loss = F.cross_entropy(logits, targets_R.repeat(steps), reduction="none")
+        return -loss.view(steps, rows)
 
-    def log_p(self, hidden_SRK: Tensor, places: Places) -> Tensor:
-        """log p(the symbol that comes next), for each stream and place, (S, R)."""
-        hidden_SRK = shared_dropout(hidden_SRK, self.settings.output_dropout, self.training)
-        streams, rows, _ = hidden_SRK.shape
-        return -F.cross_entropy(
-            self.logits(hidden_SRK).flatten(0, 1),
-            places.targets_R.repeat(streams),
-            reduction="none",
-        ).view(streams, rows)
+
+class PathDecoder(nn.Module):
+    """A GRU that goes along a path, in a stream from each of several first states.
+
+    The first input is the start node, so that every input is the node the path has reached.
+    """
+
+    def __init__(self, decoder_size: int, settings: PathsSettings) -> None:
+        super().__init__()
+        self.dropout = settings.decoder_dropout
+        self.cell = Controller(decoder_size, settings.embedding_dim)
+
+    def forward(self, hidden_SBK: Tensor, nodes_BK: Tensor) -> Tensor:
+        """The hidden states after one more node."""
+        streams, rows, size = hidden_SBK.shape
+        inputs_BK = F.dropout(nodes_BK, self.dropout, self.training)
+        gates_SBG = self.cell.input_gates(inputs_BK).expand(streams, -1, -1)
+        after: Tensor = self.cell(
+            hidden_SBK.reshape(-1, size), gates_SBG.reshape(streams * rows, -1)
+        )
+        return after.view(hidden_SBK.shape)
 
 
 class ReadPair(nn.Module):
@@ -150,58 +138,55 @@ class Reading(NamedTuple):
 
 
 class PathsModel(nn.Module):
-    """A decoder that writes paths, and the network that it asks: once, or at each place."""
+    """The network, asked once for where a path decoder starts, or at each place what is next."""
 
     def __init__(self, num_nodes: int, settings: PathsSettings) -> None:
         super().__init__()
         self.settings = settings
         self.num_nodes = num_nodes
-        self.asks_once = settings.lookups == "once" or settings.system == "seq2seq"
-        size, nodes = settings.decoder_size, settings.embedding_dim
+        pair, size = 2 * settings.embedding_dim, settings.decoder_size
+        self.decoder: PathDecoder | None = None
         self.network: nn.Module
         if settings.system == "seq2seq":
             size = settings.seq2seq_size or like_size(num_nodes, settings)
             self.network = ReadPair(size, settings)
-        elif self.asks_once:
-            pair = Encoder(2 * nodes, settings)
-            self.network = Network(pair, FirstHidden(2 * nodes, size), 2 * nodes, settings)
+            self.decoder = PathDecoder(size, settings)
+        elif settings.lookups == "once":
+            encoder = Encoder(pair, settings)
+            self.network = Network(encoder, FirstHidden(pair, size), pair, settings)
+            self.decoder = PathDecoder(size, settings)
         else:
-            self.network = Network(Encoder(size, settings), nn.Identity(), size, settings)
-        self.aim = None if self.asks_once else FirstHidden(nodes, size)
-        self.decoder = PathDecoder(num_nodes, size, settings)
+            size = pair
+            self.network = Network(Encoder(pair, settings), nn.Identity(), pair, settings)
+        self.symbols = Symbols(num_nodes, size, settings)
         self.own_nodes = None if settings.tie_nodes else node_table(num_nodes, settings)
 
-    def ask(self, starts_B: Tensor, ends_B: Tensor) -> Inference:
-        """The network's record of [start, end], for a network that is asked once."""
-        nodes = self.own_nodes or self.decoder.nodes
+    def forward(self, starts_B: Tensor, ends_B: Tensor) -> Inference:
+        """The network's record of [start, end]; at each place, the start is the place reached."""
+        nodes = self.own_nodes or self.symbols.nodes
         record: Inference = self.network(nodes(starts_B), nodes(ends_B))
         return record
 
-    def ask_next(self, hidden_RK: Tensor) -> Inference:
-        """The network's record of what comes next, for a network that is asked at each place."""
-        record: Inference = self.network(hidden_RK)
-        return record
-
-    def aim_at(self, ends_B: Tensor) -> Tensor:
-        """Where the decoder starts from when it asks at each place: its end, (1, B, K)."""
-        assert self.aim is not None
-        nodes = self.own_nodes or self.decoder.nodes
-        first_BK: Tensor = self.aim(nodes(ends_B))
-        return first_BK[None]
-
     def read(self, batch: Batch) -> Reading:
         """The probabilities of the batch's paths, by teacher forcing."""
-        if not self.asks_once:
-            places = self.decoder.along(self.aim_at(batch.ends_B), batch)
-            inference = self.ask_next(places.hidden_SRK[0])
-            log_p_TR = self.decoder.log_p(inference.outputs_TBK, places)
-            return Reading(inference, log_p_TR, places.path_R)
-        inference = self.ask(batch.starts_B, batch.ends_B)
-        places = self.decoder.along(inference.outputs_TBK, batch)
-        log_p_TR = self.decoder.log_p(places.hidden_SRK, places)
+        everyone_B = torch.arange(len(batch.starts_B), device=batch.starts_B.device)
+        places = list(enumerate(batch.active))
+        targets_R = torch.cat([batch.targets_BL[:count, place] for place, count in places])
+        path_R = torch.cat([everyone_B[:count] for count in batch.active])
+        if self.decoder is None:
+            here_R = torch.cat([batch.inputs_BL[:count, place] for place, count in places])
+            inference = self(here_R, batch.ends_B[path_R])
+            log_p_TR = self.symbols.log_p(inference.outputs_TBK, targets_R)
+            return Reading(inference, log_p_TR, path_R)
+        inference = self(batch.starts_B, batch.ends_B)
+        hidden_TBK, hidden = inference.outputs_TBK, []
+        for place, count in places:
+            nodes_BK = self.symbols.nodes(batch.inputs_BL[:count, place])
+            hidden_TBK = self.decoder(hidden_TBK[:, :count], nodes_BK)
+            hidden.append(hidden_TBK)
+        log_p_TR = self.symbols.log_p(torch.cat(hidden, dim=1), targets_R)
         log_p_TB = log_p_TR.new_zeros(inference.log_stop_weights_TB.shape)
-        log_p_TB = log_p_TB.index_add(1, places.path_R, log_p_TR)
-        return Reading(inference, log_p_TB, torch.arange(log_p_TB.shape[1], device=log_p_TB.device))
+        return Reading(inference, log_p_TB.index_add(1, path_R, log_p_TR), everyone_B)
 
     def loss(self, batch: Batch) -> Loss:
         """The objective over the batch's paths: reward 1 only if the whole path is right."""

@@ -29,8 +29,8 @@ ORDER = (
     "dynamic programming",
     "EKGN, T_max = 1",
     "EKGN, asked once",
-    "EKGN, whole paths only",
-    "seq2seq, whole paths only",
+    "EKGN, with sub-paths",
+    "seq2seq, with sub-paths",
 )
 
 
@@ -88,9 +88,9 @@ def system_of(record: Record) -> str:
     words = ["EKGN" if network else "seq2seq"]
     if network and settings["max_steps"] != 5:
         words.append(f"T_max = {settings['max_steps']}")
-    if not settings["subpaths"]:
-        words.append("whole paths only")
-    if network and settings.get("lookups") == "once":
+    if settings["subpaths"]:
+        words.append("with sub-paths")
+    if network and settings["lookups"] == "once":
         words.append("asked once")
     return ", ".join(words)
 

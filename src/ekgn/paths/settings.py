@@ -23,7 +23,7 @@ class PathsSettings(Settings):
     lookups: Literal["once", "each"] = knob(
         "once",
         "what the network is asked: once, where the decoder shall start from to write the path; or "
-        "at each place, which node comes next",
+        "at each place of the path, [the node reached, the end], which node comes next",
     )
     decoder_dropout: float = knob(0.0, "dropout on the decoder's inputs", ge=0, lt=1)
     subpaths: bool = knob(
@@ -44,16 +44,15 @@ class PathsSettings(Settings):
             "stop_bias": -1.0,
             "step_loss": 0.5,
             "optimizer": "adam",
-            "learning_rate": 0.02,
+            "learning_rate": 0.01,
             "decay_from": 0.3,
             "clip_norm": 1.0,
             "batch_size": 256,
-            "epochs": 6,
-            "valid_every": 2,
+            "epochs": 40,
+            "valid_every": 10,
             "init_scale": 0.1,
             "tie_nodes": True,
             "lookups": "each",
-            "subpaths": True,
         },
     }
     DEFAULT_PRESET: ClassVar[str] = "base"
