@@ -332,21 +332,23 @@ def _sweeps(sweeps: list[dict[str, Any]]) -> str:
         f"{first['data']}, with {budget} on one core for every cell. The paper's numbers stand "
         "beside ours for the trend: they are for FB15k, whose test facts mostly have their "
         "reverse in training.\n\n"
-        f"{_table(columns, rows)}\n\nMade by:\n\n```\n{commands}\n```\n\n"
-        "with the records of every cell in [sweep.json](../results/inside/sweep.json)."
+        f"{_table(columns, rows)}\n\nMade by an earlier version, whose settings are in the records "
+        "of every cell in [sweep.json](../results/inside/sweep.json); nearest to it today is:\n\n"
+        f"```\n{commands}\n```"
     )
 
 
 def _command(sweep: dict[str, Any], records: dict[str, Any]) -> str:
-    """The command that makes the same sweep with today's presets."""
+    """The command that comes nearest today: settings that are no more are left out."""
     from ekgn.kbc.settings import KbcSettings
 
     wanted = {axis["name"]: ",".join(str(v) for v in axis["values"]) for axis in sweep["axes"]}
     today = KbcSettings.build(sweep["preset"])
     for record in [*records.values()][:1]:
+        kept = {k: v for k, v in record["settings"].items() if k in KbcSettings.model_fields}
         wanted |= {
             name: str(value).lower()
-            for name, value in KbcSettings.parse(record["settings"])
+            for name, value in KbcSettings.parse(kept)
             if value != getattr(today, name) and name not in {*wanted, "threads", "budget_minutes"}
         }
     sets = " ".join("--set " + shlex.quote(f"{name}={text}") for name, text in wanted.items())
