@@ -29,8 +29,7 @@ ORDER = (
     "dynamic programming",
     "EKGN, T_max = 1",
     "EKGN, asked once",
-    "EKGN, with sub-paths",
-    "seq2seq, with sub-paths",
+    "seq2seq, the network's dropout",
 )
 
 
@@ -90,6 +89,8 @@ def system_of(record: Record) -> str:
         words.append(f"T_max = {settings['max_steps']}")
     if settings["subpaths"]:
         words.append("with sub-paths")
+    if not network and settings["input_dropout"] < 0.1:
+        words.append("the network's dropout")
     if network and settings["lookups"] == "once":
         words.append("asked once")
     return ", ".join(words)
