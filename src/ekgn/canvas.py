@@ -20,8 +20,10 @@ FORMATS = (".png", ".svg", ".pdf")
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure, without any display or global state."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    return Figure(figsize=(width, height), layout="constrained")
+    # Room above: without it a title in the first row touches the edge.
+    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.1))
 
 
 def save(figure: Figure, file: Path) -> None:
