@@ -31,19 +31,28 @@ def save(figure: Figure, file: Path) -> None:
     if file.suffix.casefold() not in FORMATS:
         raise EkgnError(f"Cannot plot to '{file}': expected a name ending in {', '.join(FORMATS)}.")
     kind = file.suffix.casefold()[1:]
-    replace_file(file, lambda aside: figure.savefig(aside, dpi=110, format=kind))
+    replace_file(file, lambda aside: _write(figure, aside, kind))
 
 
 def as_svg(figure: Figure) -> str:
     """A figure as SVG to be put into an HTML page: no addresses, the page's own font."""
-    import matplotlib
-
     text = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "ekgn"}):
-        figure.savefig(text, format="svg", metadata={"Date": None})
+    _write(figure, text, "svg", text_as_text=True)
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", svg)
     svg = re.sub(r'\s(width|height)="[\d.]+pt"', "", svg, count=2)
     return re.sub(r"font:[^;\"]*?([\d.]+px)[^;\"]*", r"font-size: \1", svg)
+
+
+def _write(
+    figure: Figure, target: Path | io.StringIO, kind: str, *, text_as_text: bool = False
+) -> None:
+    """The same figure gives the same bytes: no date, no random names."""
+    import matplotlib
+
+    undated = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
+    fonts = "none" if text_as_text else "path"
+    with matplotlib.rc_context({"svg.fonttype": fonts, "svg.hashsalt": "ekgn"}):
+        figure.savefig(target, dpi=110, format=kind, metadata=undated)
