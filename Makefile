@@ -47,6 +47,7 @@ format: $(DEV) ## Format the code
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 bench: $(DEV) ## Measure speed against yardsticks on this machine (needs EKGN_DATA)
+	$(BIN)/pip install --quiet --constraint constraints.txt '.[peers]'
 	$(BIN)/python benchmarks/speed.py
 
 clean: ## Remove the environment and caches

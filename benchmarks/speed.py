@@ -37,6 +37,7 @@ GROWTH = {
     "max_steps": (1, 2, 3, 5, 8),
     "num_slots": (16, 64, 256, 1024),
 }
+TRIPLES = 4000  # ranked by both evaluators
 
 
 def seconds_per_call(call: Callable[[], object], budget: float) -> float:
@@ -127,7 +128,7 @@ def made_graph(entities: int, triples: int = 200_000, relations: int = 50) -> Kn
 
 
 def growth(entities: int, changes: dict[str, Any], budget: float) -> dict[str, float]:
-    """A training step and the peak memory at these sizes (run in its own process)."""
+    """A training step and the peak memory at these sizes."""
     settings = KbcSettings.build("base", overrides=changes)
     trainer = Trainer(KbcTask(made_graph(entities), settings), RunFolder(Path("unused")))
     seconds = seconds_per_call(trainer._step, budget)
@@ -143,33 +144,48 @@ def peak_memory() -> float:
     return float(line.split()[1]) * 1024
 
 
-def evaluation(graph: KnowledgeGraph, triples: int) -> dict[str, Any]:
-    """Seconds to rank test triples on both sides, here and with PyKEEN's evaluator if present."""
+def ranking_here(triples: int) -> dict[str, float]:
+    """Ranking test triples of FB15k-237 on both sides, filtered."""
+    graph = load_graph("fb15k-237")
     model = KbcTask(graph, KbcSettings.build("base")).new_model().eval()
     start = time.perf_counter()
     rank_split(scorer(model), graph, "test", limit=triples)
-    found: dict[str, Any] = {"triples": triples, "ekgn_seconds": time.perf_counter() - start}
-    try:
-        from pykeen.evaluation import RankBasedEvaluator
-        from pykeen.models import ComplEx
-        from pykeen.triples import CoreTriplesFactory
-    except ImportError:
-        return found
+    return {"seconds": time.perf_counter() - start, "peak_bytes": peak_memory()}
+
+
+def ranking_pykeen(triples: int) -> dict[str, float]:
+    """The same by PyKEEN's evaluator, with its ComplEx."""
+    from pykeen.evaluation import RankBasedEvaluator
+    from pykeen.models import ComplEx
+    from pykeen.triples import CoreTriplesFactory
+
+    graph = load_graph("fb15k-237")
     tensors = [torch.from_numpy(part) for part in (graph.train, graph.valid, graph.test)]
     factory = CoreTriplesFactory(tensors[0], graph.num_entities, graph.num_relations)
-    peer = ComplEx(triples_factory=factory, embedding_dim=100).eval()
+    model = ComplEx(triples_factory=factory, embedding_dim=100).eval()
     start = time.perf_counter()
     RankBasedEvaluator(filtered=True).evaluate(
-        peer, tensors[2][:triples], additional_filter_triples=tensors[:2], use_tqdm=False
+        model, tensors[2][:triples], additional_filter_triples=tensors[:2], use_tqdm=False
     )
-    found["pykeen_complex_seconds"] = time.perf_counter() - start
-    return found
+    return {"seconds": time.perf_counter() - start, "peak_bytes": peak_memory()}
 
 
-def in_own_process(*arguments: str) -> Any:
-    """The JSON that this script prints when called with these arguments."""
+# What is measured in a process of its own, for its peak memory.
+PARTS: dict[str, Callable[..., dict[str, float]]] = {
+    "growth": growth,
+    "ekgn": ranking_here,
+    "pykeen": ranking_pykeen,
+}
+
+
+def in_own_process(part: str, **arguments: Any) -> Any:
+    """What a part measures, in a process of its own."""
+    print(f"{part}, {arguments} ...", file=sys.stderr)
     done = subprocess.run(
-        [sys.executable, __file__, *arguments], check=True, capture_output=True, text=True
+        [sys.executable, __file__, "--part", part, "--arguments", json.dumps(arguments)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -178,12 +194,12 @@ def main() -> None:
     """Run every measurement and write one record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="budget of each measurement")
-    parser.add_argument("--entities", type=int, help="only measure growth, at this size")
-    parser.add_argument("--changes", default="{}", help="with --entities: settings, as JSON")
+    parser.add_argument("--part", choices=sorted(PARTS), help="only this one, in this process")
+    parser.add_argument("--arguments", type=json.loads, help="with --part: its arguments, as JSON")
     parser.add_argument("--out", type=Path, default=Path("results/bench/speed.json"))
     given = parser.parse_args()
-    if given.entities:
-        print(json.dumps(growth(given.entities, json.loads(given.changes), given.seconds)))
+    if given.part:
+        print(json.dumps(PARTS[given.part](**given.arguments)))
         return
     graph = load_graph("fb15k-237")
     record: dict[str, Any] = {"environment": environment(torch.device("cpu"))}
@@ -201,15 +217,15 @@ def main() -> None:
             "reference": plain,
             "times_reference": mine["triples_per_second"] / plain["triples_per_second"],
         }
-    record["evaluation"] = evaluation(graph, 4000)
+    record["evaluation"] = {"triples": TRIPLES}
+    for system in ("ekgn", "pykeen"):
+        record["evaluation"][system] = in_own_process(system, triples=TRIPLES)
     for name, sizes in GROWTH.items():
         record[f"growth_{name}"] = {}
         for size in sizes:
-            print(f"growth, {name} = {size:,} ...", file=sys.stderr)
             entities, changes = (size, {}) if name == "entities" else (15_000, {name: size})
             record[f"growth_{name}"][str(size)] = in_own_process(
-                *("--entities", str(entities), "--changes", json.dumps(changes)),
-                *("--seconds", str(given.seconds)),
+                "growth", entities=entities, changes=changes, budget=given.seconds
             )
     record["load_average_after"] = os.getloadavg()[0]
     write_json(given.out, record)
