@@ -346,7 +346,7 @@ def _details(name: str, record: dict[str, Any]) -> str:
         f"{environment['load_average']}), seed {settings['seed']}, "
         f"{record['parameters']:,} parameters, {settings['max_steps']} steps, "
         f"{settings['num_slots']} memory vectors, {settings['embedding_dim']} dimensions. "
-        f"All settings are in `results/kbc/{name}.json`.\n\n"
+        f"All settings are in `results/kbc/{name}.json`.{_time_to_paper(record)}\n\n"
         "Validation, by answer rule, at every forced step, and with the attention replaced by its "
         "mean:\n\n"
         + _table(["rule", "hits@10 / MR", "MRR"], rows)
@@ -356,6 +356,21 @@ def _details(name: str, record: dict[str, Any]) -> str:
         + _table(["category", "head missing", "tail missing"], categories)
         + "\n"
     )
+
+
+def _time_to_paper(record: dict[str, Any]) -> str:
+    """When validation was first as good as the paper's test result, in words."""
+    data = record["data"]["name"]
+    if data not in PAPER:
+        return ""
+    hits, rank = PAPER[data]
+    minutes = [
+        line["seconds"] / 60
+        for line in record["curve"]
+        if 100 * line["hits_at_10"] >= hits and line["mean_rank"] <= rank
+    ]
+    when = f"after {minutes[0]:.0f} minutes" if minutes else "at no time"
+    return f" Validation was as good as the paper's test result ({hits} / {rank}) {when}."
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> str:
