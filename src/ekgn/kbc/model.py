@@ -88,20 +88,27 @@ class KbcModel(nn.Module):
     def loss(self, batch: Batch) -> Loss:
         """The objective over the batch's (query, answer) pairs."""
         inference = self(batch.heads_B, batch.relations_B)
-        log_p_TP = self._log_probabilities(inference.outputs_TBK, batch)
-        log_stop_TP = inference.log_stop_weights_TB[:, batch.query_of_answer_P]
-        return objective(log_stop_TP, log_p_TP, self.settings)
-
-    def _log_probabilities(self, outputs_TBK: Tensor, batch: Batch) -> Tensor:
-        """log p(answer | o_t) against the sampled negatives, for each pair at each step."""
         n_negatives = batch.negatives.numel()
-        ids = torch.cat([batch.negatives.flatten(), batch.answers_P])
-        rows = self.answers(ids)
+        rows = self.answers(torch.cat([batch.negatives.flatten(), batch.answers_P]))
         negatives = rows[:n_negatives].view(*batch.negatives.shape, -1)
+        answers_PK = rows[n_negatives:]
+        log_p_TP = self._log_probabilities(inference.outputs_TBK, negatives, answers_PK, batch)
+        log_stop_TP = inference.log_stop_weights_TB[:, batch.query_of_answer_P]
+        loss = objective(log_stop_TP, log_p_TP, self.settings)
+        if self.settings.size_penalty:
+            outputs_TP = inference.outputs_TBK.square().sum(dim=-1)[:, batch.query_of_answer_P]
+            size = outputs_TP.mean() + answers_PK.square().sum(dim=-1).mean()
+            loss = loss._replace(total=loss.total + self.settings.size_penalty * size)
+        return loss
+
+    def _log_probabilities(
+        self, outputs_TBK: Tensor, negatives: Tensor, answers_PK: Tensor, batch: Batch
+    ) -> Tensor:
+        """log p(answer | o_t) against the sampled negatives, for each pair at each step."""
         scores_TBN = self._scores(outputs_TBK, negatives).add_(batch.log_weight)
         log_wrong_TB = log_partition(scores_TBN, batch.is_answer)
         outputs_TPK = outputs_TBK.index_select(1, batch.query_of_answer_P)
-        score_TP = self._pair_scores(outputs_TPK, rows[n_negatives:])
+        score_TP = self._pair_scores(outputs_TPK, answers_PK)
         if self.settings.rival_answers:
             log_right_TB = log_sums(score_TP, batch.query_of_answer_P, len(batch.heads_B))
             log_total_TB = torch.logaddexp(log_right_TB, log_wrong_TB)
