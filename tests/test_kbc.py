@@ -125,7 +125,7 @@ def test_the_loss_is_the_equation_written_as_a_loop(
     family: KnowledgeGraph, score: str, batch_by: str
 ) -> None:
     torch.manual_seed(0)
-    settings = tiny_settings(score=score, batch_by=batch_by, rival_answers=False)
+    settings = tiny_settings(score=score, batch_by=batch_by, rival_answers=False, size_penalty=0.3)
     model = KbcModel(family.num_entities, family.num_relations, settings).eval()
     known = Answers(family.train, family.num_relations)
     batch = Batches(known, family.num_entities, settings)(0, 0)
@@ -161,7 +161,11 @@ def test_the_loss_is_the_equation_written_as_a_loop(
             below = up + sum(w * math.exp(similarity(step, query, n)) for n, w in wrong)
             reward += q_TB[step, query].item() * up / below
             steps += math.log(up / below) / settings.max_steps
-        total += -math.log(reward) - settings.step_loss * steps
+        size = sum(x * x for x in model.answers.weight[answer].tolist())
+        for step in range(settings.max_steps):
+            output = record.outputs_TBK[step, query].tolist()
+            size += sum(x * x for x in output) / settings.max_steps
+        total += -math.log(reward) - settings.step_loss * steps + 0.3 * size
     loss = model.loss(batch).total
     assert loss.item() == pytest.approx(total / len(batch.answers_P), rel=1e-3)
 
@@ -227,7 +231,8 @@ def test_rival_answers_share_the_probability(family: KnowledgeGraph) -> None:
     batch = Batches(Answers(family.train, 3), family.num_entities, settings)(0, 0)
     assert len(batch.negatives) == family.num_entities
     outputs = model(batch.heads_B, batch.relations_B).outputs_TBK
-    log_p = model._log_probabilities(outputs, batch)
+    rows = model.answers.weight
+    log_p = model._log_probabilities(outputs, rows[batch.negatives], rows[batch.answers_P], batch)
     whole = torch.log_softmax(outputs @ model.answers.weight.T, dim=2)
     assert torch.allclose(log_p, whole[:, batch.query_of_answer_P, batch.answers_P], atol=1e-4)
 
