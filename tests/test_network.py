@@ -173,11 +173,20 @@ def test_step_loss_adds_its_term() -> None:
     assert stepped - plain == pytest.approx(-(math.log(0.5) + math.log(0.9)))
 
 
+def test_the_size_penalty_adds_the_mean_size() -> None:
+    log_q, log_p = torch.tensor([[0.25], [0.75]]).log(), torch.tensor([[0.5], [0.9]]).log()
+    size = torch.tensor([[2.0], [4.0]])
+    plain = objective(log_q, log_p, Settings(), size).total.item()
+    assert objective(log_q, log_p, Settings(size_penalty=0.5), size).total.item() == pytest.approx(
+        plain + 1.5
+    )
+
+
 def test_a_whole_is_right_when_all_its_parts_are() -> None:
     log_q = torch.tensor([[0.25, 0.5, 0.5], [0.75, 0.5, 0.5]]).log()
     log_p = torch.tensor([[0.5, 0.2, 0.4], [0.9, 0.6, 0.4]]).log()
     parts = [0.25 * 0.5 + 0.75 * 0.9, 0.4, 0.4]
-    found = objective(log_q, log_p, Settings(), torch.tensor([0, 1, 0]))
+    found = objective(log_q, log_p, Settings(), whole_of_P=torch.tensor([0, 1, 0]))
     assert found.total.item() == pytest.approx(-math.log(parts[0] * parts[2] * parts[1]) / 2)
     assert found.expected_reward.item() == pytest.approx((parts[0] * parts[2] + parts[1]) / 2)
 

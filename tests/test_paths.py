@@ -266,6 +266,24 @@ def test_the_reward_is_for_whole_paths(data: PathsData, objective: str) -> None:
     assert loss.expected_reward.item() == pytest.approx(sum(rewards) / 8, rel=1e-4)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_size_penalty_is_that_of_outputs_and_symbols(data: PathsData, tied: bool) -> None:
+    model = PathsModel(40, tiny(lookups="each", tie_nodes=tied)).eval()
+    batch = lay_out(data.train[:8], 40)
+    with torch.no_grad():
+        reading, table = model.read(batch), model.symbols.table()
+        outputs = model.symbols.output(reading.inference.outputs_TBK)
+    places = [
+        batch.targets_BL[row, place]
+        for place, count in enumerate(batch.active)
+        for row in range(count)
+    ]
+    for place, symbol in enumerate(places):
+        for step in range(len(outputs)):
+            size = (outputs[step, place] ** 2).sum() + (table[symbol] ** 2).sum()
+            assert reading.size_TR[step, place].item() == pytest.approx(size.item(), rel=1e-4)
+
+
 def test_the_baseline_has_about_as_many_parameters() -> None:
     for settings in (PathsSettings.build("base"), PathsSettings.build("paper")):
         network = PathsModel(500, settings).num_parameters()

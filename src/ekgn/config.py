@@ -46,6 +46,11 @@ class Settings(BaseModel):
         "log", "loss: -log J (what the first version's gradient is) or the printed -J", "J"
     )
     step_loss: float = knob(0.0, "weight of the mean of -log p over all steps", ge=0)
+    size_penalty: float = knob(
+        0.0,
+        "weight of |o_t|² + |y|² for each output and its answer: keeps the scores of low rank",
+        ge=0,
+    )
 
     # The trainer.
     optimizer: Literal["sgd", "adam", "adagrad"] = knob("sgd", "how parameters are updated")

@@ -94,12 +94,11 @@ class KbcModel(nn.Module):
         answers_PK = rows[n_negatives:]
         log_p_TP = self._log_probabilities(inference.outputs_TBK, negatives, answers_PK, batch)
         log_stop_TP = inference.log_stop_weights_TB[:, batch.query_of_answer_P]
-        loss = objective(log_stop_TP, log_p_TP, self.settings)
+        size_TP = None
         if self.settings.size_penalty:
-            outputs_TP = inference.outputs_TBK.square().sum(dim=-1)[:, batch.query_of_answer_P]
-            size = outputs_TP.mean() + answers_PK.square().sum(dim=-1).mean()
-            loss = loss._replace(total=loss.total + self.settings.size_penalty * size)
-        return loss
+            size_TB = inference.outputs_TBK.square().sum(dim=-1)
+            size_TP = size_TB[:, batch.query_of_answer_P] + answers_PK.square().sum(dim=-1)
+        return objective(log_stop_TP, log_p_TP, self.settings, size_TP)
 
     def _log_probabilities(
         self, outputs_TBK: Tensor, negatives: Tensor, answers_PK: Tensor, batch: Batch

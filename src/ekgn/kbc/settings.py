@@ -68,11 +68,6 @@ class KbcSettings(Settings):
         "an answer shares the probability with the query's other known answers in the batch, "
         "instead of competing with wrong entities only",
     )
-    size_penalty: float = knob(
-        0.0,
-        "weight of |o_t|² + |y|² for each output and its answer: keeps the scores of low rank",
-        ge=0,
-    )
     init_scale: float = knob(
         0.0, "standard deviation of new entity and relation vectors (0: unit L2 norm)", ge=0
     )

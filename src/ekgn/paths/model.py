@@ -72,18 +72,23 @@ class Symbols(nn.Module):
         nn.init.normal_(self.symbols_SK, std=0.1)
         self.bias_S = nn.Parameter(torch.zeros(num_nodes + 1))
 
-    def logits(self, vectors: Tensor) -> Tensor:
-        """The score of each symbol: the nodes, then the end symbol."""
-        table_SK = torch.cat([self.nodes.weight, self.symbols_SK]) if self.tied else self.symbols_SK
-        return F.linear(self.output(vectors), table_SK, self.bias_S)
+    def table(self) -> Tensor:
+        """The vector of each symbol: the nodes, then the end symbol."""
+        return torch.cat([self.nodes.weight, self.symbols_SK]) if self.tied else self.symbols_SK
 
-    def log_p(self, vectors_TRK: Tensor, targets_R: Tensor) -> Tensor:
-        """log p of the symbol that comes next, for each step and place, (T, R)."""
+    def logits(self, vectors: Tensor) -> Tensor:
+        """The score of each symbol."""
+        return F.linear(self.output(vectors), self.table(), self.bias_S)
+
+    def log_p(self, vectors_TRK: Tensor, targets_R: Tensor) -> tuple[Tensor, Tensor]:
+        """log p of the symbol that comes next, and its |o|² + |y|², for each step and place."""
         vectors_TRK = shared_dropout(vectors_TRK, self.dropout, self.training)
         steps, rows, _ = vectors_TRK.shape
-        logits = self.logits(vectors_TRK).flatten(0, 1)
+        outputs_TRK, table_SK = self.output(vectors_TRK), self.table()
+        logits = F.linear(outputs_TRK, table_SK, self.bias_S).flatten(0, 1)
         loss = F.cross_entropy(logits, targets_R.repeat(steps), reduction="none")
-        return -loss.view(steps, rows)
+        size_TR = outputs_TRK.square().sum(dim=-1) + table_SK.square().sum(dim=-1)[targets_R]
+        return -loss.view(steps, rows), size_TR
 
 
 class PathDecoder(nn.Module):
@@ -135,6 +140,7 @@ class Reading(NamedTuple):
     inference: Inference  # of P questions: one for each path, or one for each of its places
     log_p_TP: Tensor  # log p(what is right | o_t)
     path_P: Tensor
+    size_TR: Tensor  # |o|² + |y|² at each place
 
 
 class PathsModel(nn.Module):
@@ -176,23 +182,26 @@ class PathsModel(nn.Module):
         if self.decoder is None:
             here_R = torch.cat([batch.inputs_BL[:count, place] for place, count in places])
             inference = self(here_R, batch.ends_B[path_R])
-            log_p_TR = self.symbols.log_p(inference.outputs_TBK, targets_R)
-            return Reading(inference, log_p_TR, path_R)
+            log_p_TR, size_TR = self.symbols.log_p(inference.outputs_TBK, targets_R)
+            return Reading(inference, log_p_TR, path_R, size_TR)
         inference = self(batch.starts_B, batch.ends_B)
         hidden_TBK, hidden = inference.outputs_TBK, []
         for place, count in places:
             nodes_BK = self.symbols.nodes(batch.inputs_BL[:count, place])
             hidden_TBK = self.decoder(hidden_TBK[:, :count], nodes_BK)
             hidden.append(hidden_TBK)
-        log_p_TR = self.symbols.log_p(torch.cat(hidden, dim=1), targets_R)
+        log_p_TR, size_TR = self.symbols.log_p(torch.cat(hidden, dim=1), targets_R)
         log_p_TB = log_p_TR.new_zeros(inference.log_stop_weights_TB.shape)
-        return Reading(inference, log_p_TB.index_add(1, path_R, log_p_TR), everyone_B)
+        log_p_TB = log_p_TB.index_add(1, path_R, log_p_TR)
+        return Reading(inference, log_p_TB, everyone_B, size_TR)
 
     def loss(self, batch: Batch) -> Loss:
         """The objective over the batch's paths: reward 1 only if the whole path is right."""
         reading = self.read(batch)
         log_stop_TP = reading.inference.log_stop_weights_TB
-        return objective(log_stop_TP, reading.log_p_TP, self.settings, reading.path_P)
+        return objective(
+            log_stop_TP, reading.log_p_TP, self.settings, reading.size_TR, reading.path_P
+        )
 
     def constrain(self, touched: dict[nn.Parameter, Tensor]) -> None:
         """Nothing is constrained here."""
