@@ -295,6 +295,6 @@ def results(
         return
     display.table(
         "Correct and valid of 10,000 test paths, mean over graph seeds",
-        ["system", "seeds", "correct", "by seed", "valid", "parameters", "minutes", "paper"],
+        ["system", "correct", "by graph seed", "valid", "parameters", "minutes", "paper"],
         [[*row.cells(), row.paper] for row in rows],
     )

@@ -59,7 +59,6 @@ class Row:
         """As text."""
         return [
             self.system,
-            ", ".join(map(str, self.seeds)),
             f"{mean(self.correct):,.0f}",
             " / ".join(f"{value:,}" for value in self.correct),
             f"{100 * mean(self.valid) / self.total:.1f}%",
@@ -140,7 +139,7 @@ def systems_table(records: list[Record]) -> str:
     columns += ["parameters", "updates", "minutes"]
     rows = []
     for row in system_rows(records):
-        _, _, correct, by_seed, valid, parameters, minutes = row.cells()
+        _, correct, by_seed, valid, parameters, minutes = row.cells()
         updates = f"{row.updates:,.0f}" if row.updates else "none"
         rows.append([row.system, correct, by_seed, valid, row.paper, parameters, updates, minutes])
     return markdown(columns, rows)
@@ -156,7 +155,7 @@ def decoding_table(records: list[Record]) -> str:
         by_system = {row.system: row for row in system_rows(records, key)}
         if all(system in by_system for system in systems):
             found = [by_system[system].cells() for system in systems]
-            rows.append([words, *(cell for cells in found for cell in (cells[2], cells[4]))])
+            rows.append([words, *(cell for cells in found for cell in (cells[1], cells[3]))])
     return markdown(["decoding", "EKGN correct", "valid", "seq2seq correct", "valid"], rows)
 
 
@@ -186,7 +185,7 @@ def steps_table(records: list[Record]) -> str:
         )
     if alone:
         cells = alone.cells()
-        rows.append(["trained with T_max = 1", cells[2], cells[4], "10,000", ""])
+        rows.append(["trained with T_max = 1", cells[1], cells[3], "10,000", ""])
     return markdown(
         ["answer taken from", "correct", "valid", "queries that stop here", "correct of these"],
         rows,
