@@ -277,7 +277,7 @@ def _speed_tables(bench: dict[str, Any]) -> str:
             f"`{preset}`",
             f"{bench[preset]['triples_per_second']:,.0f}",
             f"{bench[preset]['seconds_per_epoch']:.0f}",
-            f"{bench[preset]['times_reference']:.0f}",
+            f"{bench[preset]['times_reference']:.1f}",
             f"{bench[preset]['share_of_product_rate']:.0%}",
             f"{bench[preset]['share_of_product_rate_in_products']:.0%}",
         ]
