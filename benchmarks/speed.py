@@ -203,6 +203,7 @@ def main() -> None:
         return
     graph = load_graph("fb15k-237")
     record: dict[str, Any] = {"environment": environment(torch.device("cpu"))}
+    record["seconds_per_measurement"] = given.seconds
     record["product_gflops"] = product_rate()
     for preset in ("base", "paper"):
         print(f"training, preset {preset} ...", file=sys.stderr)

@@ -92,15 +92,20 @@ def _groups(records: dict[str, Any]) -> dict[str, list[Any]]:
     return groups
 
 
+def _over_seeds(group: list[Any]) -> tuple[list[Any], dict[str, float], float]:
+    """The test metrics of each seed, their means, and the mean minutes of a training."""
+    rule = group[0]["settings"]["answer_rule"]
+    found = [record["evaluations"][f"test/{rule}"]["micro"] for record in group]
+    mean = {key: fmean(micro[key] for micro in found) for key in found[0]}
+    return found, mean, fmean(record["wall_seconds"] for record in group) / 60
+
+
 def _main_table(records: dict[str, Any]) -> str:
     """One row for each data and preset: the mean over its seeds."""
     rows = []
     for name, group in _groups(records).items():
-        data, rule = group[0]["data"]["name"], group[0]["settings"]["answer_rule"]
-        found = [record["evaluations"][f"test/{rule}"]["micro"] for record in group]
-        mean = {key: fmean(micro[key] for micro in found) for key in found[0]}
+        data, (found, mean, minutes) = group[0]["data"]["name"], _over_seeds(group)
         baseline = group[0]["rule_baseline"]["test"]["micro"]
-        minutes = fmean(record["wall_seconds"] for record in group) / 60
         rows.append(
             [
                 name,
@@ -125,10 +130,7 @@ def readme_table(results: Path = RESULTS) -> str:
     """The results in the README: one row for each data of the paper's first task, one for paths."""
     rows = []
     for name, group in _groups(_records(results / "kbc")).items():
-        data, rule = group[0]["data"]["name"], group[0]["settings"]["answer_rule"]
-        tests = [record["evaluations"][f"test/{rule}"]["micro"] for record in group]
-        mean = {key: fmean(micro[key] for micro in tests) for key in tests[0]}
-        minutes = fmean(record["wall_seconds"] for record in group) / 60
+        data, (_, mean, minutes) = group[0]["data"]["name"], _over_seeds(group)
         preset = name.removeprefix(data.casefold() + "-")
         rows.append(
             [
@@ -299,7 +301,7 @@ def _speed_tables(bench: dict[str, Any]) -> str:
     ]
     return (
         "## Speed\n\n"
-        f"From `make bench` (`results/bench/speed.json`), on "
+        f"From `benchmarks/speed.py` (`results/bench/speed.json`), on "
         f"{bench['environment']['threads']} threads whose own matrix products run at "
         f"{bench['product_gflops']:.0f} GFLOP/s. *Reference*: a plain transcription of the "
         "equations at the same settings (`benchmarks/reference.py`). The share of the machine's "
