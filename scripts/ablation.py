@@ -44,8 +44,10 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "step-loss": ("base", {"step_loss": 0.0}),
     "rivals": ("base", {"rival_answers": False}),
     "tables": ("base", {"shared_entities": False}),
+    "modulation": ("base", {"modulate_head": False}),
     "norm": ("base", {"first_norm": "none"}),
     "dropout": ("base", {"input_dropout": 0.0, "output_dropout": 0.0}),
+    "sparse": ("sparse", {}),
     "paper": ("paper", {}),
 }
 WARM_UP, TIMED = 5, 40  # updates
