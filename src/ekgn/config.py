@@ -40,6 +40,9 @@ class Settings(BaseModel):
         0.0, "dropout on the outputs, one mask for all steps of a query", ge=0, lt=1
     )
     stop_bias: float = knob(0.0, "initial bias of the stop probability", "b_c")
+    keep_bias: float = knob(
+        0.0, "added to the initial bias of the controller's update gate: a new state keeps more"
+    )
 
     # The objective.
     objective: Literal["log", "expected"] = knob(
@@ -53,6 +56,12 @@ class Settings(BaseModel):
     )
 
     # The trainer.
+    deepen_at: float = knob(
+        0.0,
+        "share of the epochs in which only step 1 is trained, which is cheap, before all are",
+        ge=0,
+        lt=1,
+    )
     optimizer: Literal["sgd", "adam", "adagrad"] = knob("sgd", "how parameters are updated")
     learning_rate: float = knob(0.01, "step size at the start", gt=0)
     table_rate: float = knob(

@@ -43,7 +43,8 @@ class Batches(Protocol):
 class Task(Protocol):
     """What the trainer needs of a task.
 
-    Its models are torch modules with loss(batch) -> Loss and constrain(touched: Touched) -> None.
+    Its models are torch modules with loss(batch, max_steps or None) -> Loss and
+    constrain(touched: Touched) -> None.
     """
 
     name: str
@@ -157,7 +158,8 @@ class Trainer:
         torch.manual_seed((self.settings.seed << 32) + progress.step)
         batch = self.task.batches(*divmod(progress.step, self.per_epoch))
         self.model.train()
-        loss = self.model.loss(batch.to(self.device))
+        deep = progress.step >= self.settings.deepen_at * self.total_steps
+        loss = self.model.loss(batch.to(self.device), None if deep else 1)
         value, reward = loss.total.item(), loss.expected_reward.item()
         if not math.isfinite(value):
             raise EkgnError(

@@ -18,9 +18,9 @@ from ekgn.network.network import Network
 from ekgn.network.objective import Loss, objective
 
 
-def entity_table(rows: int, size: int, settings: KbcSettings) -> nn.Embedding:
-    """An embedding table whose gradient holds only the rows that were looked up."""
-    table = nn.Embedding(rows, size, sparse=True)
+def vector_table(rows: int, size: int, settings: KbcSettings, by_row: bool = True) -> nn.Embedding:
+    """New vectors; `by_row`, their gradient holds only the rows that were looked up."""
+    table = nn.Embedding(rows, size, sparse=by_row)
     with torch.no_grad():
         if settings.init_scale:
             table.weight.mul_(settings.init_scale)
@@ -35,9 +35,9 @@ class Encoder(nn.Module):
     def __init__(self, num_entities: int, num_relations: int, settings: KbcSettings) -> None:
         super().__init__()
         size = settings.embedding_dim
-        self.entities = entity_table(num_entities, size, settings)
-        self.relations = nn.Embedding(2 * num_relations, size)
-        self.relations.load_state_dict(entity_table(2 * num_relations, size, settings).state_dict())
+        self.entities = vector_table(num_entities, size, settings)
+        by_row = settings.relations_by_row
+        self.relations = vector_table(2 * num_relations, size, settings, by_row)
         self.norm = first_state_norm(settings.first_norm, 2 * size)
         self.modulate = settings.modulate_head
         self.dropout = nn.Dropout(settings.input_dropout)
@@ -54,11 +54,20 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """o_t = tanh(W_o s_t + b_o)."""
+    """o_t = tanh(W_o s_t + b_o).
+
+    With `mirror_output`, W_o starts as the exchange of the two halves of the head's part of s_t.
+    o_1 · y is then SimplE's score, for which a relation's inverse needs no vector of its own.
+    """
 
     def __init__(self, settings: KbcSettings) -> None:
         super().__init__()
-        self.output = nn.Linear(2 * settings.embedding_dim, settings.embedding_dim)
+        size = settings.embedding_dim
+        self.output = nn.Linear(2 * size, size)
+        if settings.mirror_output:
+            with torch.no_grad():
+                self.output.weight.mul_(0.1)
+                self.output.weight[:, :size] += torch.eye(size).roll(size // 2, dims=1)
         self.tanh = settings.output_tanh
         self.dropout = settings.output_dropout
 
@@ -78,16 +87,18 @@ class KbcModel(nn.Module):
         self.network = Network(encoder, Decoder(settings), 2 * settings.embedding_dim, settings)
         self.own_answers: nn.Embedding | None = None
         if not settings.shared_entities:
-            self.own_answers = entity_table(num_entities, settings.embedding_dim, settings)
+            self.own_answers = vector_table(num_entities, settings.embedding_dim, settings)
 
-    def forward(self, heads_B: Tensor, relations_B: Tensor) -> Inference:
+    def forward(
+        self, heads_B: Tensor, relations_B: Tensor, max_steps: int | None = None
+    ) -> Inference:
         """The complete record of answering [head, relation, ?] for a batch."""
-        record: Inference = self.network(heads_B, relations_B)
+        record: Inference = self.network(heads_B, relations_B, max_steps=max_steps)
         return record
 
-    def loss(self, batch: Batch) -> Loss:
+    def loss(self, batch: Batch, max_steps: int | None = None) -> Loss:
         """The objective over the batch's (query, answer) pairs."""
-        inference = self(batch.heads_B, batch.relations_B)
+        inference = self(batch.heads_B, batch.relations_B, max_steps)
         n_negatives = batch.negatives.numel()
         rows = self.answers(torch.cat([batch.negatives.flatten(), batch.answers_P]))
         negatives = rows[:n_negatives].view(*batch.negatives.shape, -1)

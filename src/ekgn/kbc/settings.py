@@ -41,12 +41,19 @@ class KbcSettings(Settings):
         "l1", "similarity of output and entity: -γ·L1 distance, or inner product", "d(o, y)"
     )
     distance_scale: float = knob(5.0, "scale of the L1 distance", "γ", gt=0)
+    mirror_output: bool = knob(
+        False, "W_o starts as the exchange of the halves of the head's vector, as SimplE's score"
+    )
     output_tanh: bool = knob(True, "tanh on the decoder's output", "f_o")
     unit_entities: bool = knob(True, "entity vectors kept at L2 norm 1")
     modulate_head: bool = knob(
         False, "s_1 = [h * (1 + r) ; r]: the relation scales the head's vector, entry by entry"
     )
     shared_entities: bool = knob(False, "one entity table for both input and output")
+    relations_by_row: bool = knob(
+        False,
+        "relation vectors are updated as entity vectors are: those of the batch, at table_rate",
+    )
     negatives: int = knob(20, "sampled wrong answers", "|D| - 1", ge=1)
     popular_negatives: float = knob(
         0.0,
@@ -77,6 +84,20 @@ class KbcSettings(Settings):
         "base": BASE,
         # Graphs with few facts of an entity, such as WordNet: small vectors instead of dropout.
         "sparse": {**BASE, "input_dropout": 0.1, "output_dropout": 0.1, "size_penalty": 0.2},
+        # Graphs with many facts that follow from others, such as FB15k: fit matters most.
+        "dense": {
+            **BASE,
+            "embedding_dim": 256,
+            "input_dropout": 0.0,
+            "output_dropout": 0.0,
+            "size_penalty": 0.01,
+            "keep_bias": 2.0,
+            "mirror_output": True,
+            "relations_by_row": True,
+            "deepen_at": 0.75,
+            "epochs": 100,
+            "valid_every": 10,
+        },
         "demo": {
             **BASE,
             "max_steps": 4,

@@ -17,9 +17,13 @@ class Controller(nn.Module):
     the bracket is computed once per batch, and a step costs attention times it.
     """
 
-    def __init__(self, state_size: int, input_size: int | None = None) -> None:
+    def __init__(
+        self, state_size: int, input_size: int | None = None, keep_bias: float = 0.0
+    ) -> None:
         super().__init__()
         self.cell = nn.GRUCell(input_size or state_size, state_size)
+        with torch.no_grad():
+            self.cell.bias_hh[state_size : 2 * state_size] += keep_bias
 
     def input_gates(self, vectors_MH: Tensor) -> Tensor:
         """W_ih e + b_ih for each vector: the input's share of the three gates."""

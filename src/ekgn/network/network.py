@@ -15,7 +15,8 @@ from ekgn.network.termination import Termination, log_stop_weights
 class Network(nn.Module):
     """The paper's algorithm box over any encoder (query -> s_1) and decoder (states -> outputs).
 
-    All T_max steps are run and recorded; how far a query would have gone is in the stop weights.
+    All T_max steps, or as many as are asked for, are run and recorded; how far a query would have
+    gone is in the stop weights.
     """
 
     def __init__(
@@ -25,17 +26,17 @@ class Network(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
         self.memory = EmbeddedKnowledgeGraph(settings.num_slots, state_size, settings.sharpness)
-        self.controller = Controller(state_size)
+        self.controller = Controller(state_size, keep_bias=settings.keep_bias)
         self.termination = Termination(state_size, settings.stop_bias)
         self.max_steps = settings.max_steps
 
-    def forward(self, *query: Tensor) -> Inference:
+    def forward(self, *query: Tensor, max_steps: int | None = None) -> Inference:
         """The complete record of answering a batch of queries."""
         state_BH = self.encoder(*query)
         keys_MH = self.memory.keys()
         read = self.controller.reader(self.memory.slots_MH)
         states, attention = [state_BH], []
-        for _ in range(self.max_steps - 1):
+        for _ in range((max_steps or self.max_steps) - 1):
             attention_BM = self.memory.attend(state_BH, keys_MH)
             state_BH = self.controller(state_BH, read(attention_BM))
             states.append(state_BH)

@@ -124,7 +124,9 @@ class ReadPair(nn.Module):
         self.cell = Controller(size, settings.embedding_dim)
         self.encoder = Encoder(settings.embedding_dim, settings)
 
-    def forward(self, starts_BK: Tensor, ends_BK: Tensor) -> Inference:
+    def forward(
+        self, starts_BK: Tensor, ends_BK: Tensor, max_steps: int | None = None
+    ) -> Inference:
         state_BH = starts_BK.new_zeros(len(starts_BK), self.cell.cell.hidden_size)
         for node_BK in (starts_BK, ends_BK):
             state_BH = self.cell(state_BH, self.cell.input_gates(self.encoder(node_BK)))
@@ -167,13 +169,13 @@ class PathsModel(nn.Module):
         self.symbols = Symbols(num_nodes, size, settings)
         self.own_nodes = None if settings.tie_nodes else node_table(num_nodes, settings)
 
-    def forward(self, starts_B: Tensor, ends_B: Tensor) -> Inference:
+    def forward(self, starts_B: Tensor, ends_B: Tensor, max_steps: int | None = None) -> Inference:
         """The network's record of [start, end]; at each place, the start is the place reached."""
         nodes = self.own_nodes or self.symbols.nodes
-        record: Inference = self.network(nodes(starts_B), nodes(ends_B))
+        record: Inference = self.network(nodes(starts_B), nodes(ends_B), max_steps=max_steps)
         return record
 
-    def read(self, batch: Batch) -> Reading:
+    def read(self, batch: Batch, max_steps: int | None = None) -> Reading:
         """The probabilities of the batch's paths, by teacher forcing."""
         everyone_B = torch.arange(len(batch.starts_B), device=batch.starts_B.device)
         places = list(enumerate(batch.active))
@@ -181,10 +183,10 @@ class PathsModel(nn.Module):
         path_R = torch.cat([everyone_B[:count] for count in batch.active])
         if self.decoder is None:
             here_R = torch.cat([batch.inputs_BL[:count, place] for place, count in places])
-            inference = self(here_R, batch.ends_B[path_R])
+            inference = self(here_R, batch.ends_B[path_R], max_steps)
             log_p_TR, size_TR = self.symbols.log_p(inference.outputs_TBK, targets_R)
             return Reading(inference, log_p_TR, path_R, size_TR)
-        inference = self(batch.starts_B, batch.ends_B)
+        inference = self(batch.starts_B, batch.ends_B, max_steps)
         hidden_TBK, hidden = inference.outputs_TBK, []
         for place, count in places:
             nodes_BK = self.symbols.nodes(batch.inputs_BL[:count, place])
@@ -195,9 +197,9 @@ class PathsModel(nn.Module):
         log_p_TB = log_p_TB.index_add(1, path_R, log_p_TR)
         return Reading(inference, log_p_TB, everyone_B, size_TR)
 
-    def loss(self, batch: Batch) -> Loss:
+    def loss(self, batch: Batch, max_steps: int | None = None) -> Loss:
         """The objective over the batch's paths: reward 1 only if the whole path is right."""
-        reading = self.read(batch)
+        reading = self.read(batch, max_steps)
         log_stop_TP = reading.inference.log_stop_weights_TB
         return objective(
             log_stop_TP, reading.log_p_TP, self.settings, reading.size_TR, reading.path_P
