@@ -252,6 +252,47 @@ def test_a_shared_table_serves_heads_and_answers(family: KnowledgeGraph) -> None
     assert torch.allclose(model.answers.weight[moved].norm(dim=1), torch.ones(len(moved)))
 
 
+def test_relations_by_row_moves_only_those_of_the_batch(family: KnowledgeGraph) -> None:
+    from ekgn.optimizers import Optimizers
+
+    settings = tiny_settings(batch_size=2, relations_by_row=True)
+    model = KbcModel(family.num_entities, family.num_relations, settings)
+    before = model.encoder.relations.weight.detach().clone()
+    batch = Batches(Answers(family.train, 3), family.num_entities, settings)(0, 0)
+    Optimizers(model, settings).update(model.loss(batch).total, 1.0)
+    moved = (model.encoder.relations.weight != before).any(dim=1).nonzero().flatten()
+    assert moved.tolist() == sorted(set(batch.relations_B.tolist()))
+    assert len(moved) < len(before)
+
+
+@pytest.mark.parametrize("size", [8, 7])
+def test_a_mirrored_output_scores_a_fact_and_its_inverse_alike(
+    family: KnowledgeGraph, size: int
+) -> None:
+    settings = tiny_settings(
+        mirror_output=True,
+        modulate_head=True,
+        first_norm="none",
+        shared_entities=True,
+        embedding_dim=size,
+        max_steps=1,
+        init_scale=1.0,
+    )
+    model = KbcModel(family.num_entities, family.num_relations, settings).eval()
+    relations = model.encoder.relations.weight
+    head, tail = torch.tensor([3]), torch.tensor([5])
+    with torch.no_grad():
+        for parameter in model.network.decoder.parameters():
+            parameter.round_()  # away goes the noise, which is small
+        relations[4] = relations[1].flip(0)
+        there = model.answer_scores(model(head, torch.tensor([1])))[0, tail]
+        back = model.answer_scores(model(tail, torch.tensor([4])))[0, head]
+        vectors = model.answers.weight
+        expected = (vectors[3] * (1 + relations[1])).flip(0) @ vectors[5]
+    assert torch.allclose(there, expected)
+    assert torch.allclose(back, expected)
+
+
 def test_a_modulated_head_is_scaled_by_the_relation(family: KnowledgeGraph) -> None:
     settings = tiny_settings(modulate_head=True, first_norm="none")
     encoder = KbcModel(family.num_entities, family.num_relations, settings).encoder.eval()

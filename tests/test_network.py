@@ -51,6 +51,24 @@ def test_slots_start_with_unit_norm_and_attention_sums_to_one_and_survives_zero_
     assert torch.allclose(attention, torch.full((2, 7), 1 / 7))
 
 
+def test_fewer_steps_are_the_first_ones_and_the_last_of_them_takes_what_is_left() -> None:
+    network, queries = make_network(), torch.randn(3, 6)
+    whole, short = network(queries), network(queries, max_steps=2)
+    assert torch.equal(short.outputs_TBK, whole.outputs_TBK[:2])
+    assert torch.equal(short.attention_LBM, whole.attention_LBM[:1])
+    assert torch.allclose(short.log_stop_weights_TB.exp().sum(dim=0), torch.ones(3))
+
+
+def test_keep_bias_makes_new_states_stay_close_to_the_old() -> None:
+    queries = torch.randn(3, 6)
+    moves = []
+    for bias in (0.0, 2.0, 20.0):
+        states_TBH = make_network(keep_bias=bias)(queries).states_TBH
+        moves.append(float((states_TBH[1] - states_TBH[0]).norm().detach()))
+    assert moves[0] > moves[1] > moves[2]
+    assert moves[2] < 1e-3
+
+
 @pytest.mark.parametrize("num_slots", [5, 50])  # few enough to be folded, and too many
 def test_the_controller_is_a_gru_cell_over_the_attention_vector(num_slots: int) -> None:
     torch.manual_seed(0)

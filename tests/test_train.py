@@ -72,6 +72,23 @@ def test_the_rate_falls_linearly_from_decay_from_on(family: KnowledgeGraph, tmp_
     assert factors == pytest.approx([1.0, 1.0, 0.5, 0.0])
 
 
+def test_deepen_at_trains_step_1_alone_at_first(family: KnowledgeGraph, tmp_path: Path) -> None:
+    task = KbcTask(family, tiny_settings(deepen_at=0.5, epochs=2, optimizer="adam"))
+    trainer = Trainer(task, RunFolder(tmp_path))
+    deep_parts = [*trainer.model.network.memory.parameters()]
+    deep_parts += trainer.model.network.controller.parameters()
+    before = [part.detach().clone() for part in deep_parts]
+    entities = trainer.model.answers.weight.detach().clone()
+    moved = []
+    for _ in range(trainer.total_steps):
+        trainer._step()
+        pairs = zip(deep_parts, before, strict=True)
+        moved.append(all(not torch.equal(part, old) for part, old in pairs))
+    half = trainer.total_steps // 2
+    assert moved == [False] * half + [True] * half
+    assert not torch.equal(trainer.model.answers.weight, entities)
+
+
 def test_clipping_bounds_the_norm_of_all_gradients(family: KnowledgeGraph, tmp_path: Path) -> None:
     task = KbcTask(family, tiny_settings(clip_norm=0.01))
     trainer = Trainer(task, RunFolder(tmp_path))

@@ -56,8 +56,8 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """o_t = tanh(W_o s_t + b_o).
 
-    With `mirror_output`, W_o starts as the exchange of the two halves of the head's part of s_t.
-    o_1 · y is then SimplE's score, for which a relation's inverse needs no vector of its own.
+    With `mirror_output`, W_o starts close to the matrix that reverses the order of the head's
+    entries. o_1 · y is then SimplE's score: a relation's vector, reversed, serves its inverse.
     """
 
     def __init__(self, settings: KbcSettings) -> None:
@@ -67,7 +67,7 @@ class Decoder(nn.Module):
         if settings.mirror_output:
             with torch.no_grad():
                 self.output.weight.mul_(0.1)
-                self.output.weight[:, :size] += torch.eye(size).roll(size // 2, dims=1)
+                self.output.weight[:, :size] += torch.eye(size).flip(0)
         self.tanh = settings.output_tanh
         self.dropout = settings.output_dropout
 

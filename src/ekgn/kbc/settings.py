@@ -42,7 +42,7 @@ class KbcSettings(Settings):
     )
     distance_scale: float = knob(5.0, "scale of the L1 distance", "γ", gt=0)
     mirror_output: bool = knob(
-        False, "W_o starts as the exchange of the halves of the head's vector, as SimplE's score"
+        False, "W_o starts close to the reversal of the head's entries, which gives SimplE's score"
     )
     output_tanh: bool = knob(True, "tanh on the decoder's output", "f_o")
     unit_entities: bool = knob(True, "entity vectors kept at L2 norm 1")
