@@ -4,7 +4,8 @@
     python scripts/ablation.py list
 
 Every row gets as many epochs as fit into its minutes, measured first, so that each finishes its own
-schedule of learning rates. Rows whose record is in results/ablation are skipped; a row that was
+schedule of learning rates; rows after the first are timed beside row `base`, and get as much work
+as that one got. Rows whose record is in results/ablation are skipped; a row that was
 interrupted goes on. Everything is measured on validation. docs/results.md shows the table.
 """
 
@@ -20,7 +21,7 @@ import torch
 
 from ekgn import api
 from ekgn.checkpoint import RunFolder
-from ekgn.files import write_json
+from ekgn.files import read_json, write_json
 from ekgn.kbc.graph import KnowledgeGraph, load_graph
 from ekgn.kbc.settings import KbcSettings
 from ekgn.kbc.task import KbcTask
@@ -67,16 +68,31 @@ def rows() -> dict[str, KbcSettings]:
     }
 
 
-def epochs_within(graph: KnowledgeGraph, settings: KbcSettings, minutes: float) -> int:
-    """How many epochs fit into the minutes, by timing some updates of a throw-away model."""
-    trainer = Trainer(KbcTask(graph, settings), RunFolder(Path("unused")))
-    for _ in range(WARM_UP):
-        trainer._step()
-    start = time.monotonic()
-    for _ in range(TIMED):
-        trainer._step()
-    per_epoch = (time.monotonic() - start) / TIMED * trainer.per_epoch
-    return max(1, int(60 * minutes / per_epoch))
+def seconds_per_epoch(graph: KnowledgeGraph, *settings: KbcSettings) -> list[float]:
+    """Seconds of an epoch at each of the settings, timed in turns by updates of throw-away models.
+
+    In turns, so that what else the machine does slows all of them alike.
+    """
+    trainers = [Trainer(KbcTask(graph, each), RunFolder(Path("unused"))) for each in settings]
+    spent = [0.0] * len(trainers)
+    for update in range(WARM_UP + TIMED):
+        for place, trainer in enumerate(trainers):
+            start = time.monotonic()
+            trainer._step()
+            spent[place] += (time.monotonic() - start) * (update >= WARM_UP)
+    return [s / TIMED * t.per_epoch for s, t in zip(spent, trainers, strict=True)]
+
+
+def epochs_within(
+    graph: KnowledgeGraph, settings: KbcSettings, base: KbcSettings, minutes: float
+) -> int:
+    """How many epochs fit into the minutes; once row `base` is there, the time it took counts."""
+    record = RECORDS / "base.json"
+    if not record.exists():
+        return max(1, int(60 * minutes / seconds_per_epoch(graph, settings)[0]))
+    row, of_base = seconds_per_epoch(graph, settings, base)
+    epochs: float = read_json(record)["epochs"]
+    return max(1, round(epochs * of_base / row))
 
 
 def train_row(name: str, settings: KbcSettings, graph: KnowledgeGraph, given: Any) -> None:
@@ -85,7 +101,7 @@ def train_row(name: str, settings: KbcSettings, graph: KnowledgeGraph, given: An
     if RunFolder(folder).state.exists():
         run = api.resume(folder)
     else:
-        epochs = epochs_within(graph, settings, given.minutes)
+        epochs = epochs_within(graph, settings, rows()["base"], given.minutes)
         log.info("%s: %d epochs in %g minutes", name, epochs, given.minutes)
         changed = {"epochs": epochs, "valid_every": max(1, epochs // 5)}
         run = api.train(graph, settings.model_copy(update=changed), out=folder)
