@@ -175,4 +175,4 @@ class KbcModel(nn.Module):
         if self.settings.unit_entities:
             for weight in {self.encoder.entities.weight, self.answers.weight}:
                 rows = touched[weight]
-                weight[rows] = F.normalize(weight[rows], dim=1)
+                weight.index_copy_(0, rows, F.normalize(weight.index_select(0, rows), dim=1))
