@@ -1,12 +1,14 @@
 """What each departure from the paper buys on FB15k-237: one change a row, equal time for all rows.
 
     python scripts/ablation.py train --minutes 10 [--only NAME ...] [--threads 1]
+    python scripts/ablation.py depth                # T_max 1 and 5 for all epochs of the preset
     python scripts/ablation.py list
 
-Every row gets as many epochs as fit into its minutes, measured first, so that each finishes its own
-schedule of learning rates; rows after the first are timed beside row `base`, and get as much work
-as that one got. Rows whose record is in results/ablation are skipped; a row that was
-interrupted goes on. Everything is measured on validation. docs/results.md shows the table.
+In `train`, every row gets as many epochs as fit into its minutes, measured first, so that each
+finishes its own schedule of learning rates; rows after the first are timed beside row `base`, and
+get as much work as that one got. Rows whose record is in results/ablation (results/depth) are
+skipped; a row that was interrupted goes on. Everything is measured on validation. docs/results.md
+shows the tables.
 """
 
 from __future__ import annotations
@@ -28,7 +30,6 @@ from ekgn.kbc.task import KbcTask
 from ekgn.train import Trainer
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORDS = ROOT / "results" / "ablation"
 # Name -> (preset, the one change).
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "base": ("base", {}),
@@ -51,6 +52,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "sparse": ("sparse", {}),
     "paper": ("paper", {}),
 }
+DEPTH = ("steps-1", "steps-5")
 WARM_UP, TIMED = 5, 40  # updates
 
 log = logging.getLogger("ablation")
@@ -87,7 +89,7 @@ def epochs_within(
     graph: KnowledgeGraph, settings: KbcSettings, base: KbcSettings, minutes: float
 ) -> int:
     """How many epochs fit into the minutes; once row `base` is there, the time it took counts."""
-    record = RECORDS / "base.json"
+    record = ROOT / "results" / "ablation" / "base.json"
     if not record.exists():
         return max(1, int(60 * minutes / seconds_per_epoch(graph, settings)[0]))
     row, of_base = seconds_per_epoch(graph, settings, base)
@@ -95,43 +97,52 @@ def epochs_within(
     return max(1, round(epochs * of_base / row))
 
 
-def train_row(name: str, settings: KbcSettings, graph: KnowledgeGraph, given: Any) -> None:
+def train_row(
+    name: str, settings: KbcSettings, graph: KnowledgeGraph, target: Path, given: Any
+) -> None:
     """Train one row, analyse it on validation, keep its record."""
-    folder = given.work / name
+    folder = given.work / target.parent.name / name
     if RunFolder(folder).state.exists():
         run = api.resume(folder)
     else:
-        epochs = epochs_within(graph, settings, rows()["base"], given.minutes)
-        log.info("%s: %d epochs in %g minutes", name, epochs, given.minutes)
-        changed = {"epochs": epochs, "valid_every": max(1, epochs // 5)}
-        run = api.train(graph, settings.model_copy(update=changed), out=folder)
+        if given.action == "train":
+            epochs = epochs_within(graph, settings, rows()["base"], given.minutes)
+            log.info("%s: %d epochs in %g minutes", name, epochs, given.minutes)
+            changed = {"epochs": epochs, "valid_every": max(1, epochs // 5)}
+            settings = settings.model_copy(update=changed)
+        run = api.train(graph, settings, out=folder)
     analysis = run.analyze("valid").as_dict()
     preset, change = ROWS[name]
-    row = {"preset": preset, "change": change, "minutes": given.minutes}
-    write_json(RECORDS / f"{name}.json", {**run.record, "row": row, "analysis": analysis})
+    row = {"preset": preset, "change": change}
+    if given.action == "train":
+        row["minutes"] = given.minutes
+    write_json(target, {**run.record, "row": row, "analysis": analysis})
     log.info("%s: %s", name, analysis["metrics"]["argmax"])
 
 
 def main() -> None:
     """Train the rows that have no record yet."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=["train", "list"])
+    parser.add_argument("action", choices=["train", "depth", "list"])
     parser.add_argument("--minutes", type=float, default=10.0, help="training time of a row")
     parser.add_argument("--only", nargs="+", choices=sorted(ROWS), help="only these rows")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (0: all cores)")
-    parser.add_argument("--work", type=Path, default=Path("runs/ablation"), help="folder for runs")
+    parser.add_argument("--work", type=Path, default=Path("runs"), help="folder for runs")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    wanted = {name: s for name, s in rows().items() if name in (given.only or ROWS)}
+    asked = given.only or (DEPTH if given.action == "depth" else ROWS)
+    wanted = {name: settings for name, settings in rows().items() if name in asked}
     if given.action == "list":
         print(*wanted, sep="\n")
         return
+    records = ROOT / "results" / ("depth" if given.action == "depth" else "ablation")
     graph = load_graph("fb15k-237")
     for name, settings in wanted.items():
-        if not (RECORDS / f"{name}.json").exists():
+        target = records / f"{name}.json"
+        if not target.exists():
             settings = settings.model_copy(update={"threads": given.threads})
             torch.set_num_threads(given.threads or torch.get_num_threads())
-            train_row(name, settings, graph, given)
+            train_row(name, settings, graph, target, given)
 
 
 if __name__ == "__main__":
