@@ -66,10 +66,14 @@ def add(run: Path, name: str) -> None:
 
 def page(results: Path = RESULTS) -> str:
     """docs/results.md, from the records."""
-    kbc, ablation, peers = (_records(results / part) for part in ("kbc", "ablation", "peers"))
+    kbc, ablation, depth, peers = (
+        _records(results / part) for part in ("kbc", "ablation", "depth", "peers")
+    )
     parts = [INTRO, _main_table(kbc), CURVES.format(digest=_digest(kbc))]
     if ablation:
         parts += [_ablation_table(ablation), _rules_table(ablation["base"])]
+    if depth:
+        parts.append(_depth_table(depth, kbc))
     if peers and ablation:
         parts.append(_peers_table(peers, ablation["base"]))
     bench = _records(results / "bench")
@@ -227,6 +231,32 @@ def _rules_table(base: dict[str, Any]) -> str:
         "Test-time rules, on the weights of the row `base`:\n\n"
         + _table(["rule", "hits@10 / MR", "MRR"], rows)
         + "\n"
+    )
+
+
+def _depth_table(depth: dict[str, Any], kbc: dict[str, Any]) -> str:
+    """T_max 1 and 5 beside the published runs of the same preset, by equal numbers of epochs."""
+    preset = next(iter(depth.values()))["row"]["preset"]
+    published = [record for name, record in kbc.items() if name.startswith(f"fb15k-237-{preset}")]
+    runs = sorted([*depth.values(), *published], key=lambda run: run["settings"]["max_steps"])
+    rows = []
+    for run in runs:
+        steps, found = run["settings"]["max_steps"], run["analysis"]["metrics"]
+        rows.append(
+            [
+                str(steps),
+                str(run["settings"]["seed"]),
+                _pair(found["argmax"]),
+                f"{found['argmax']['mrr']:.3f}",
+                _pair(found["step:1"]),
+                _pair(found[f"step:{steps}"]),
+            ]
+        )
+    columns = ["T_max", "seed", "hits@10 / MR", "MRR", "at step 1", "at the last step"]
+    return (
+        f"## Depth\n\nFB15k-237, validation, preset `{preset}` for all of its "
+        f"{runs[0]['epochs']:.0f} epochs. Made by `python scripts/ablation.py depth`; the records "
+        "are in `results/depth`.\n\n" + _table(columns, rows) + "\n"
     )
 
 

@@ -18,9 +18,9 @@ from ekgn.network.network import Network
 from ekgn.network.objective import Loss, objective
 
 
-def vector_table(rows: int, size: int, settings: KbcSettings, by_row: bool = True) -> nn.Embedding:
-    """New vectors; `by_row`, their gradient holds only the rows that were looked up."""
-    table = nn.Embedding(rows, size, sparse=by_row)
+def entity_table(rows: int, size: int, settings: KbcSettings) -> nn.Embedding:
+    """An embedding table whose gradient holds only the rows that were looked up."""
+    table = nn.Embedding(rows, size, sparse=True)
     with torch.no_grad():
         if settings.init_scale:
             table.weight.mul_(settings.init_scale)
@@ -35,9 +35,9 @@ class Encoder(nn.Module):
     def __init__(self, num_entities: int, num_relations: int, settings: KbcSettings) -> None:
         super().__init__()
         size = settings.embedding_dim
-        self.entities = vector_table(num_entities, size, settings)
-        by_row = settings.relations_by_row
-        self.relations = vector_table(2 * num_relations, size, settings, by_row)
+        self.entities = entity_table(num_entities, size, settings)
+        self.relations = nn.Embedding(2 * num_relations, size, sparse=settings.relations_by_row)
+        self.relations.load_state_dict(entity_table(2 * num_relations, size, settings).state_dict())
         self.norm = first_state_norm(settings.first_norm, 2 * size)
         self.modulate = settings.modulate_head
         self.dropout = nn.Dropout(settings.input_dropout)
@@ -87,7 +87,7 @@ class KbcModel(nn.Module):
         self.network = Network(encoder, Decoder(settings), 2 * settings.embedding_dim, settings)
         self.own_answers: nn.Embedding | None = None
         if not settings.shared_entities:
-            self.own_answers = vector_table(num_entities, settings.embedding_dim, settings)
+            self.own_answers = entity_table(num_entities, settings.embedding_dim, settings)
 
     def forward(
         self, heads_B: Tensor, relations_B: Tensor, max_steps: int | None = None
