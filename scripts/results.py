@@ -193,9 +193,12 @@ def draw_curves(records: dict[str, Any]) -> None:
 def _ablation_table(records: dict[str, Any]) -> str:
     """What each change does to the base row, on validation."""
     base = records["base"]
-    best = base["analysis"]["metrics"]["argmax"]
     rows = []
-    for name, record in sorted(records.items(), key=lambda item: item[0] != "base"):
+
+    def hits(record: dict[str, Any]) -> float:
+        return float(record["analysis"]["metrics"]["argmax"]["hits_at_10"])
+
+    for name, record in sorted(records.items(), key=lambda item: -hits(item[1])):
         metrics, row = record["analysis"]["metrics"]["argmax"], record["row"]
         change = ", ".join(f"`{key}` = {value}" for key, value in row["change"].items())
         rows.append(
@@ -204,9 +207,7 @@ def _ablation_table(records: dict[str, Any]) -> str:
                 change or f"preset `{row['preset']}`",
                 _pair(metrics),
                 f"{metrics['mrr']:.3f}",
-                ""
-                if name == "base"
-                else f"{100 * (metrics['hits_at_10'] - best['hits_at_10']):+.1f}",
+                "" if name == "base" else f"{100 * (hits(record) - hits(base)):+.1f}",
                 f"{record['epochs']:.0f}",
             ]
         )
@@ -214,8 +215,9 @@ def _ablation_table(records: dict[str, Any]) -> str:
     columns = ["row", "change", "hits@10 / MR", "MRR", "hits@10 against base", "epochs"]
     return (
         "## What each change buys\n\n"
-        f"FB15k-237, validation. One change of preset `base` a row, {minutes:g} minutes of "
-        f"training on {threads} thread(s) for each, so slower rows see fewer epochs. Made by "
+        "FB15k-237, validation. One change of preset `base` a row, the best first. Every row gets "
+        f"{minutes:g} minutes of training on {_threads(threads)}, measured by the time of its "
+        "updates beside those of `base`, so slower rows see fewer epochs. Made by "
         "`python scripts/ablation.py train`; the records are in `results/ablation`.\n\n"
         + _table(columns, rows)
         + "\n"
@@ -292,7 +294,7 @@ def _peers_table(peers: dict[str, Any], base: dict[str, Any]) -> str:
     return (
         f"## After {minutes:g} minutes, beside PyKEEN\n\n"
         f"FB15k-237, validation, all ranked by our ranker after {minutes:g} minutes of training on "
-        f"{threads} thread(s). Recipes and versions are in `results/peers`, made by "
+        f"{_threads(threads)}. Recipes and versions are in `results/peers`, made by "
         f"`python benchmarks/peers.py`. The evaluator's column is PyKEEN's own, for {triples:,} "
         "test triples on both sides.\n\n"
         + _table(
@@ -409,6 +411,10 @@ def _time_to_paper(record: dict[str, Any]) -> str:
 def _table(columns: list[str], rows: list[list[str]]) -> str:
     lines = [columns, ["---"] * len(columns), *rows]
     return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
+
+
+def _threads(number: int) -> str:
+    return "one thread" if number == 1 else f"{number} threads"
 
 
 def _pair(metrics: dict[str, Any]) -> str:
