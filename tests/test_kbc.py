@@ -237,6 +237,17 @@ def test_rival_answers_share_the_probability(family: KnowledgeGraph) -> None:
     assert torch.allclose(log_p, whole[:, batch.query_of_answer_P, batch.answers_P], atol=1e-4)
 
 
+def test_exact_epochs_have_the_softmax_over_all_entities(family: KnowledgeGraph) -> None:
+    settings = tiny_settings(exact_from=0.5, epochs=2, rival_answers=True, max_steps=1)
+    batches = Batches(Answers(family.train, family.num_relations), family.num_entities, settings)
+    assert len(batches(0, 0).negatives) < family.num_entities
+    batch = batches(1, 0)
+    model = KbcModel(family.num_entities, family.num_relations, settings).eval()
+    scores_BN = model.answer_scores(model(batch.heads_B, batch.relations_B))
+    log_p_P = scores_BN.log_softmax(dim=1)[batch.query_of_answer_P, batch.answers_P]
+    assert model.loss(batch).expected_reward.item() == pytest.approx(log_p_P.exp().mean().item())
+
+
 def test_a_shared_table_serves_heads_and_answers(family: KnowledgeGraph) -> None:
     from ekgn.optimizers import Optimizers
 

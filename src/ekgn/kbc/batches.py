@@ -66,8 +66,17 @@ class Batches:
             self._order = (epoch, shuffled.permutation(self._instances))
         size = self._settings.batch_size
         chosen = self._order[1][index * size : (index + 1) * size]
+        if self._by_query and epoch >= self._settings.exact_from * self._settings.epochs:
+            return self._exact(chosen)
         rng = np.random.default_rng([self._settings.seed, epoch, index])
         return self._queries(chosen, rng) if self._by_query else self._triples(chosen, rng)
+
+    def _exact(self, rows: Ints) -> Batch:
+        """Distinct queries with all their answers; every other entity is a wrong answer."""
+        query_of_answer, answers = self._known.gather(rows)
+        everyone = np.arange(self._num_entities)
+        is_answer = (query_of_answer, answers)
+        return self._batch(rows, answers, query_of_answer, everyone, is_answer, np.zeros(1))
 
     def _queries(self, rows: Ints, rng: np.random.Generator) -> Batch:
         """Distinct queries with all their answers; negatives shared by the batch."""

@@ -70,6 +70,13 @@ class KbcSettings(Settings):
     full_softmax_scale: bool = knob(
         False, "scale the negatives' mass by |E| / samples: the loss estimates the full softmax"
     )
+    exact_from: float = knob(
+        1.0,
+        "share of the epochs after which every entity is a candidate, not only the sampled "
+        "(with batch_by = query; 1: never)",
+        ge=0,
+        le=1,
+    )
     rival_answers: bool = knob(
         False,
         "an answer shares the probability with the query's other known answers in the batch, "
