@@ -377,7 +377,7 @@ def _details(name: str, record: dict[str, Any]) -> str:
     return (
         f"## {name}\n\n"
         f"{record['epochs']:.0f} epochs in {record['wall_seconds'] / 60:.0f} minutes on "
-        f"{environment['threads']} threads of {environment['processor']} (load average at the end "
+        f"{_threads(environment['threads'])} of {environment['processor']} (load average at the end "
         f"{environment['load_average']}), seed {settings['seed']}, "
         f"{record['parameters']:,} parameters, {settings['max_steps']} steps, "
         f"{settings['num_slots']} memory vectors, {settings['embedding_dim']} dimensions. "
