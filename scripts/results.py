@@ -377,8 +377,8 @@ def _details(name: str, record: dict[str, Any]) -> str:
     return (
         f"## {name}\n\n"
         f"{record['epochs']:.0f} epochs in {record['wall_seconds'] / 60:.0f} minutes on "
-        f"{_threads(environment['threads'])} of {environment['processor']} (load average at the end "
-        f"{environment['load_average']}), seed {settings['seed']}, "
+        f"{_threads(environment['threads'])} of {environment['processor']} (load average at the "
+        f"end {environment['load_average']}), seed {settings['seed']}, "
         f"{record['parameters']:,} parameters, {settings['max_steps']} steps, "
         f"{settings['num_slots']} memory vectors, {settings['embedding_dim']} dimensions. "
         f"All settings are in `results/kbc/{name}.json`.{_time_to_paper(record)}\n\n"
