@@ -22,7 +22,7 @@ class Batch(NamedTuple):
     query_of_answer_P: Tensor  # which of the B queries each answer belongs to
     negatives: Tensor  # (N,) shared by the batch, or (B, N)
     is_answer: tuple[Tensor, ...]  # index of the negatives that are answers after all
-    log_weight: Tensor  # log of how many entities each negative stands for: (N,) or (B, 1)
+    log_weight: Tensor  # log of how many entities a negative stands for: (N,), (B, 1) or (1,)
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
