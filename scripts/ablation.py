@@ -98,24 +98,27 @@ def epochs_within(
 
 
 def train_row(
-    name: str, settings: KbcSettings, graph: KnowledgeGraph, target: Path, given: Any
+    name: str,
+    settings: KbcSettings,
+    graph: KnowledgeGraph,
+    target: Path,
+    work: Path,
+    minutes: float | None,
 ) -> None:
-    """Train one row, analyse it on validation, keep its record."""
-    folder = given.work / target.parent.name / name
+    """Train one row, for some minutes or all epochs of its preset; keep its validation record."""
+    folder = work / target.parent.name / name
     if RunFolder(folder).state.exists():
         run = api.resume(folder)
     else:
-        if given.action == "train":
-            epochs = epochs_within(graph, settings, rows()["base"], given.minutes)
-            log.info("%s: %d epochs in %g minutes", name, epochs, given.minutes)
+        if minutes:
+            epochs = epochs_within(graph, settings, rows()["base"], minutes)
+            log.info("%s: %d epochs in %g minutes", name, epochs, minutes)
             changed = {"epochs": epochs, "valid_every": max(1, epochs // 5)}
             settings = settings.model_copy(update=changed)
         run = api.train(graph, settings, out=folder)
-    analysis = run.analyze("valid").as_dict()
+    analysis = run.analyze("valid").overall()
     preset, change = ROWS[name]
-    row = {"preset": preset, "change": change}
-    if given.action == "train":
-        row["minutes"] = given.minutes
+    row = {"preset": preset, "change": change, "minutes": minutes}
     write_json(target, {**run.record, "row": row, "analysis": analysis})
     log.info("%s: %s", name, analysis["metrics"]["argmax"])
 
@@ -135,14 +138,16 @@ def main() -> None:
     if given.action == "list":
         print(*wanted, sep="\n")
         return
-    records = ROOT / "results" / ("depth" if given.action == "depth" else "ablation")
+    by_time = given.action == "train"
+    records = ROOT / "results" / ("ablation" if by_time else "depth")
+    minutes = given.minutes if by_time else None
     graph = load_graph("fb15k-237")
     for name, settings in wanted.items():
         target = records / f"{name}.json"
         if not target.exists():
             settings = settings.model_copy(update={"threads": given.threads})
             torch.set_num_threads(given.threads or torch.get_num_threads())
-            train_row(name, settings, graph, target, given)
+            train_row(name, settings, graph, target, given.work, minutes)
 
 
 if __name__ == "__main__":

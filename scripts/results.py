@@ -60,7 +60,7 @@ def add(run: Path, name: str) -> None:
     for rule in ("argmax", "mixture"):
         loaded.evaluate("test", rule=rule)
     loaded.rule_baseline("test")
-    analysis = loaded.analyze("valid").as_dict()
+    analysis = loaded.analyze("valid").overall()
     write_json(RECORDS / f"{name}.json", {**loaded.record, "analysis": analysis})
 
 

@@ -146,6 +146,7 @@ def test_stop_profile_is_the_record(run: api.Run, found: Analysis) -> None:
     assert found.stop.answering == [float((chosen == step).mean()) for step in range(3)]
     assert found.stop.early == pytest.approx(float((chosen < 2).mean()))
     assert sum(profile.queries for profile in found.by_category) == len(queries)
+    assert found.overall() == {**found.as_dict(), "by_relation": []}
     assert sum(row.stop.queries for row in found.by_relation) == len(queries)
     assert {row.stop.name.removeprefix("^") for row in found.by_relation} <= {
         *("Next", "Previous", "After Next")

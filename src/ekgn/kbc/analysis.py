@@ -105,6 +105,10 @@ class Analysis:
         """Plain values for JSON."""
         return asdict(self)
 
+    def overall(self) -> dict[str, Any]:
+        """Plain values for a record: all but the part by relation, which is most of the size."""
+        return asdict(replace(self, by_relation=[]))
+
     def in_words(self) -> list[str]:
         """What matters most, in sentences."""
         answer, first = self.metrics[self.rule], self.metrics["step:1"]
