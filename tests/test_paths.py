@@ -33,7 +33,7 @@ from ekgn.paths.model import PathsModel, like_size
 from ekgn.paths.run import PathsRun
 from ekgn.paths.settings import PathsSettings
 from ekgn.paths.task import PathsTask
-from ekgn.train import Trainer
+from ekgn.train import Progress, Trainer
 
 
 def tiny(**changes: object) -> PathsSettings:
@@ -420,8 +420,8 @@ def test_a_resumed_training_is_the_uninterrupted_one(
     class Stop(Exception):
         pass
 
-    def stop_half_way(progress: object, total: int) -> None:
-        if progress.step == total // 2 + 3:  # type: ignore[attr-defined]
+    def stop_half_way(progress: Progress, total: int, share: float) -> None:
+        if progress.step == total // 2 + 3:
             raise Stop
 
     with pytest.raises(Stop):

@@ -20,7 +20,7 @@ from ekgn.errors import EkgnError
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.task import KbcTask
 from ekgn.optimizers import RowAdam
-from ekgn.train import Progress, Trainer, choose_device
+from ekgn.train import Progress, Trainer, Work, choose_device
 
 from .conftest import tiny_settings
 
@@ -87,6 +87,29 @@ def test_deepen_at_trains_step_1_alone_at_first(family: KnowledgeGraph, tmp_path
     half = trainer.total_steps // 2
     assert moved == [False] * half + [True] * half
     assert not torch.equal(trainer.model.answers.weight, entities)
+
+
+def test_work_counts_an_update_by_what_its_phase_costs() -> None:
+    work = Work([0, 50, 80], [1.0, 3.0, 10.0], 100)
+    # 50 updates at 1, 30 at 3, 20 at 10: 340.
+    assert [work.share(step) * 340 for step in (0, 50, 60, 80, 90, 100)] == pytest.approx(
+        [0, 50, 80, 140, 240, 340]
+    )
+
+
+def test_the_work_ahead_is_rehearsed_without_a_trace(
+    family: KnowledgeGraph, tmp_path: Path
+) -> None:
+    settings = tiny_settings(
+        deepen_at=0.5, exact_from=0.75, batch_by="query", first_norm="batch", epochs=4
+    )
+    trainer = Trainer(KbcTask(family, settings), RunFolder(tmp_path))
+    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    work = trainer._work()
+    assert work.firsts == [share * trainer.per_epoch for share in (0, 2, 3)]
+    assert all(cost > 0 for cost in work.costs)
+    after = trainer.model.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
 def test_clipping_bounds_the_norm_of_all_gradients(family: KnowledgeGraph, tmp_path: Path) -> None:
@@ -156,7 +179,7 @@ def test_ctrl_c_leaves_a_usable_run_that_goes_on_bitwise(
     options = {"input_dropout": 0.2, "output_dropout": 0.2, "valid_every": 8}
     train(family, tmp_path / "whole", **options)
 
-    def interrupt(progress: Progress, total: int) -> None:
+    def interrupt(progress: Progress, total: int, share: float) -> None:
         if progress.step == 33:
             raise KeyboardInterrupt
 

@@ -90,6 +90,10 @@ class Settings(BaseModel):
         parse_answer_rule(self.answer_rule, self.max_steps)
         return self
 
+    def phases(self) -> list[float]:
+        """The shares of the epochs after which an update costs more, or less, than before."""
+        return [0.0, self.deepen_at]
+
     @classmethod
     def build(
         cls,

@@ -74,8 +74,26 @@ class Progress:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
-Listener = Callable[[Progress, int], None]
-"""Called after every update with the progress and the total number of updates."""
+Listener = Callable[[Progress, int, float], None]
+"""Called after every update: the progress, how many updates in all, the share of work done."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The phases of a training: the first update of each and what one of its updates costs."""
+
+    firsts: list[int]
+    costs: list[float]
+    total: int  # updates
+
+    def share(self, step: int) -> float:
+        """How much of the work is done after so many updates."""
+        return self._until(step) / self._until(self.total)
+
+    def _until(self, step: int) -> float:
+        ends = [*self.firsts[1:], self.total]
+        phases = zip(self.firsts, ends, self.costs, strict=True)
+        return sum(cost * max(min(step, end) - first, 0) for first, end, cost in phases)
 
 
 def choose_device(name: str) -> torch.device:
@@ -115,6 +133,7 @@ class Trainer:
         self._resume() if resume else self._begin()
         if self.settings.tensorboard:
             self._board = _summary_writer(self.run.path)
+        work = self._work()
         started, before = time.monotonic(), self.progress.seconds
         saved = started
         finished = False
@@ -132,7 +151,7 @@ class Trainer:
                     self._save_state()
                     saved = time.monotonic()
                 if self.listener:
-                    self.listener(self.progress, self.total_steps)
+                    self.listener(self.progress, self.total_steps, work.share(self.progress.step))
         finally:
             if not finished:
                 self._save_state()
@@ -156,10 +175,8 @@ class Trainer:
         """One update. Dropout and the like draw from a stream that only the step decides."""
         progress = self.progress
         torch.manual_seed((self.settings.seed << 32) + progress.step)
-        batch = self.task.batches(*divmod(progress.step, self.per_epoch))
         self.model.train()
-        deep = progress.step >= self.settings.deepen_at * self.total_steps
-        loss = self.model.loss(batch.to(self.device), None if deep else 1)
+        loss = self._loss(progress.step)
         value, reward = loss.total.item(), loss.expected_reward.item()
         if not math.isfinite(value):
             raise EkgnError(
@@ -170,6 +187,25 @@ class Trainer:
         progress.expected_reward = _smooth(progress.expected_reward, reward)
         self.model.constrain(self.optimizers.update(loss.total, self._rate_factor()))
         progress.step += 1
+
+    def _loss(self, step: int) -> Any:
+        """The loss of the batch of an update."""
+        batch = self.task.batches(*divmod(step, self.per_epoch))
+        deep = step >= self.settings.deepen_at * self.total_steps
+        return self.model.loss(batch.to(self.device), None if deep else 1)
+
+    def _work(self) -> Work:
+        """What the updates of each phase cost, by the time of a forward pass at its start."""
+        starts = {
+            math.ceil(share * self.settings.epochs) * self.per_epoch
+            for share in self.settings.phases()
+        }
+        firsts = sorted(starts - {self.total_steps})
+        if len(firsts) == 1:
+            return Work(firsts, [1.0], self.total_steps)
+        self.model.eval()  # as it is, weights and running averages
+        with torch.no_grad():
+            return Work(firsts, [_seconds(self._loss, first) for first in firsts], self.total_steps)
 
     def _rate_factor(self) -> float:
         """1, then falling linearly to 0 from `decay_from` of the way on."""
@@ -273,6 +309,14 @@ class Trainer:
 def _smooth(average: float, value: float) -> float:
     """A running average over about 50 steps, started by its first value."""
     return value if math.isnan(average) else 0.98 * average + 0.02 * value
+
+
+def _seconds(loss: Callable[[int], Any], step: int) -> float:
+    """The time of a forward pass, its batch included, when called for the second time."""
+    for _ in range(2):
+        start = time.monotonic()
+        loss(step).total.item()
+    return time.monotonic() - start
 
 
 def _summary_writer(folder: Path) -> Any:

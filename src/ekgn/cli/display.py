@@ -54,7 +54,7 @@ def percent(share: float) -> str:
 
 
 @contextmanager
-def training_progress(unit: str, per_step: int) -> Iterator[Callable[[Any, int], None]]:
+def training_progress(unit: str, per_step: int) -> Iterator[Callable[[Any, int, float], None]]:
     """A bar with epoch, rate, ETA and the latest validation; yields the trainer's listener."""
     bar = Progress(
         TextColumn("{task.description}"),
@@ -70,7 +70,7 @@ def training_progress(unit: str, per_step: int) -> Iterator[Callable[[Any, int],
     first: list[float] = []
     shown: list[Any] = [None, 0.0]
 
-    def listen(progress: Any, total: int) -> None:
+    def listen(progress: Any, total: int, share: float) -> None:
         now = time.monotonic()
         if not first:
             first.extend([now, progress.step - 1])
@@ -80,9 +80,7 @@ def training_progress(unit: str, per_step: int) -> Iterator[Callable[[Any, int],
         rate = (progress.step - first[1]) / max(now - first[0], 1e-6) * per_step
         shown[:] = [progress.metrics.get("step"), now]
         latest = _latest(progress)
-        bar.update(
-            job, completed=progress.step, total=total, rate=f"{rate:,.0f} {unit}/s", latest=latest
-        )
+        bar.update(job, completed=share, total=1.0, rate=f"{rate:,.0f} {unit}/s", latest=latest)
         if new_metrics and progress.metrics and not messages.is_terminal:
             messages.print(f"step {progress.step:,} of {total:,}, {latest}")
 

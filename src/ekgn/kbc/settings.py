@@ -120,3 +120,7 @@ class KbcSettings(Settings):
         },
     }
     DEFAULT_PRESET: ClassVar[str] = "base"
+
+    def phases(self) -> list[float]:
+        """The shares of the epochs after which an update costs more, or less, than before."""
+        return [*super().phases(), self.exact_from]
