@@ -272,8 +272,8 @@ def _peers_table(peers: dict[str, Any], base: dict[str, Any]) -> str:
             _pair(metrics),
             f"{base['epochs']:.0f}",
             f"{per_epoch:.0f}",
-            "",
-            "",
+            "see *Speed*",
+            "see *Speed*",
         ]
     ]
     for name, record in peers.items():
