@@ -7,11 +7,6 @@ import signal
 import sys
 from typing import Any
 
-# Threads that spin while they wait for work take the cores from the threads that have some.
-# This must be set before torch starts its pool.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-os.environ.setdefault("GOMP_SPINCOUNT", "0")
-
 
 def main() -> None:
     """Run the command line; an expected error is one message on stderr and exit code 2."""
