@@ -14,6 +14,7 @@ import dataclasses
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,28 +33,27 @@ from ekgn.records import environment
 from speed import peak_memory
 
 RECORDS = Path("results/peers")
-# Rates, negatives and starts are the best of a few tried for two minutes on validation; with the
-# defaults of the library, or rates from the literature, which are for far longer trainings, most of
-# these models hardly leave chance in ten minutes.
+# Rates, negatives and starts are the best of a few tried for two minutes or less on validation;
+# those of the literature are for far longer trainings.
+# Sampled negatives with self-adversarial weights, after Sun et al. 2019.
+SELF_ADVERSARIAL: dict[str, Any] = {
+    "loss": "nssa",
+    "negatives": 16,
+    "optimizer": "Adam",
+    "batch_size": 1024,
+}
 RECIPES: dict[str, dict[str, Any]] = {
-    # Sampled negatives with self-adversarial weights, after Sun et al. 2019.
     "TransE": {
+        **SELF_ADVERSARIAL,
         "model": {"embedding_dim": 100, "scoring_fct_norm": 1},
-        "loss": "nssa",
         "loss_kwargs": {"margin": 9.0, "adversarial_temperature": 1.0},
-        "negatives": 16,
-        "optimizer": "Adam",
         "learning_rate": 0.005,
-        "batch_size": 1024,
     },
     "RotatE": {
+        **SELF_ADVERSARIAL,
         "model": {"embedding_dim": 100},
-        "loss": "nssa",
         "loss_kwargs": {"margin": 6.0, "adversarial_temperature": 1.0},
-        "negatives": 16,
-        "optimizer": "Adam",
         "learning_rate": 0.01,
-        "batch_size": 1024,
     },
     # All entities as candidates, inverse relations, Adagrad and a small start, after Lacroix et
     # al. 2018.
@@ -193,6 +193,7 @@ def measure(name: str, minutes: float, triples: int) -> dict[str, Any]:
     ends = [0.0, *(seconds for seconds, _ in limit.epoch_ends)]
     return {
         "environment": environment(torch.device("cpu")),
+        "pykeen": version("pykeen"),
         "recipe": RECIPES[name],
         "minutes": minutes,
         "batches": limit.batches,

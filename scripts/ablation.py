@@ -110,7 +110,7 @@ def train_row(
     if RunFolder(folder).state.exists():
         run = api.resume(folder)
     else:
-        if minutes:
+        if minutes is not None:
             epochs = epochs_within(graph, settings, rows()["base"], minutes)
             log.info("%s: %d epochs in %g minutes", name, epochs, minutes)
             changed = {"epochs": epochs, "valid_every": max(1, epochs // 5)}
