@@ -60,6 +60,8 @@ def add(run: Path, name: str) -> None:
     for rule in ("argmax", "mixture"):
         loaded.evaluate("test", rule=rule)
     loaded.rule_baseline("test")
+    if loaded.settings.rules_share:
+        loaded.network_alone("test")
     analysis = loaded.analyze("valid").overall()
     write_json(RECORDS / f"{name}.json", {**loaded.record, "analysis": analysis})
 
@@ -118,6 +120,7 @@ def _main_table(records: dict[str, Any]) -> str:
                 f"{mean['mrr']:.3f}",
                 f"{100 * mean['hits_at_1']:.1f} / {100 * mean['hits_at_3']:.1f}",
                 f"{100 * baseline['hits_at_10']:.1f}",
+                _network_alone(group) or "the same",
                 "{} / {}".format(*PAPER[data]) if data in PAPER else "not reported",
                 ELSEWHERE.get(data, ""),
                 f"{minutes:.0f}",
@@ -125,9 +128,17 @@ def _main_table(records: dict[str, Any]) -> str:
         )
     columns = [
         *("run", "hits@10 / MR", "by seed", "MRR", "hits@1 / 3", "rules alone, hits@10"),
-        *("paper", "elsewhere", "minutes"),
+        *("network alone", "paper", "elsewhere", "minutes"),
     ]
     return _table(columns, rows) + "\n"
+
+
+def _network_alone(group: list[Any]) -> str:
+    """What the networks of runs in whose answers rules have a share reach without them."""
+    found = [next(iter(record.get("network_alone", {"": None}).values())) for record in group]
+    if not all(found):
+        return ""
+    return _pair({key: fmean(each["micro"][key] for each in found) for key in found[0]["micro"]})
 
 
 def readme_table(results: Path = RESULTS) -> str:
@@ -136,10 +147,11 @@ def readme_table(results: Path = RESULTS) -> str:
     for name, group in _groups(_records(results / "kbc")).items():
         data, (_, mean, minutes) = group[0]["data"]["name"], _over_seeds(group)
         preset = name.removeprefix(data.casefold() + "-")
+        alone = _network_alone(group)
         rows.append(
             [
                 f"{data}, preset `{preset}`, {minutes:.0f} minutes",
-                f"{_pair(mean)} (seeds: {len(group)})",
+                f"{_pair(mean)} (seeds: {len(group)}{alone and '; network alone ' + alone})",
                 "{} / {}".format(*PAPER[data]) if data in PAPER else "not reported",
                 _pair(group[0]["rule_baseline"]["test"]["micro"]),
             ]

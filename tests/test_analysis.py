@@ -155,13 +155,13 @@ def test_stop_profile_is_the_record(run: api.Run, found: Analysis) -> None:
 
 def test_lookups_and_changes_are_the_record(run: api.Run, found: Analysis) -> None:
     queries = Answers(run.graph.test, 3)
-    heads, relations = torch.from_numpy(queries.heads), torch.from_numpy(queries.relations)
+    query = torch.from_numpy(queries.heads), torch.from_numpy(queries.relations)
     with torch.no_grad():
-        record = run.model(heads, relations)
+        record = run.model(*query)
         tops = torch.stack(
-            [run.model.answer_scores(record, f"step:{n}").argmax(dim=1) for n in (1, 2, 3)]
+            [run.model.answer_scores(record, *query, f"step:{n}").argmax(dim=1) for n in (1, 2, 3)]
         )
-        answer = run.model.answer_scores(record).argmax(dim=1)
+        answer = run.model.answer_scores(record, *query).argmax(dim=1)
     attention = record.attention_LBM.numpy()
     entropy = -(attention * np.log(attention)).sum(axis=2).mean(axis=1)
     assert [lookup.entropy for lookup in found.lookups] == pytest.approx(entropy.tolist(), abs=1e-4)

@@ -178,8 +178,9 @@ def test_answer_scores_rank_as_the_weighted_probabilities(
     model = KbcModel(family.num_entities, family.num_relations, tiny_settings()).eval()
     heads = torch.arange(10)
     with torch.no_grad():
-        record = model(heads, heads % 3)
-        scores = model.answer_scores(record, rule).softmax(dim=1)
+        query = (heads, heads % 3)
+        record = model(*query)
+        scores = model.answer_scores(record, *query, rule).softmax(dim=1)
         by_step = torch.softmax(record.outputs_TBK @ model.answers.weight.T, dim=2)
         expected = (step_weights(record, rule)[:, :, None] * by_step).sum(dim=0)
     assert torch.allclose(scores, expected, atol=1e-6)
@@ -243,7 +244,8 @@ def test_exact_epochs_have_the_softmax_over_all_entities(family: KnowledgeGraph)
     assert len(batches(0, 0).negatives) < family.num_entities
     batch = batches(1, 0)
     model = KbcModel(family.num_entities, family.num_relations, settings).eval()
-    scores_BN = model.answer_scores(model(batch.heads_B, batch.relations_B))
+    query = (batch.heads_B, batch.relations_B)
+    scores_BN = model.answer_scores(model(*query), *query)
     log_p_P = scores_BN.log_softmax(dim=1)[batch.query_of_answer_P, batch.answers_P]
     assert model.loss(batch).expected_reward.item() == pytest.approx(log_p_P.exp().mean().item())
 
@@ -296,8 +298,9 @@ def test_a_mirrored_output_scores_a_fact_and_its_inverse_alike(
         for parameter in model.network.decoder.parameters():
             parameter.round_()  # away goes the noise, which is small
         relations[4] = relations[1].flip(0)
-        there = model.answer_scores(model(head, torch.tensor([1])))[0, tail]
-        back = model.answer_scores(model(tail, torch.tensor([4])))[0, head]
+        forward, backward = (head, torch.tensor([1])), (tail, torch.tensor([4]))
+        there = model.answer_scores(model(*forward), *forward)[0, tail]
+        back = model.answer_scores(model(*backward), *backward)[0, head]
         vectors = model.answers.weight
         expected = (vectors[3] * (1 + relations[1])).flip(0) @ vectors[5]
     assert torch.allclose(there, expected)

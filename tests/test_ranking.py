@@ -15,7 +15,7 @@ from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Ints
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.ranking import Metrics, rank_split, relation_categories, summarise
-from ekgn.kbc.rules import RuleBaseline
+from ekgn.kbc.rules import Rules
 
 from .conftest import vocabulary
 
@@ -150,11 +150,59 @@ def test_the_rule_baseline_finds_a_renamed_and_a_reversed_relation() -> None:
     train = [[i, 0, i + 1] for i in range(4)] + [[i, 1, i + 1] for i in range(5)]
     train += [[i + 1, 2, i] for i in range(5)]
     graph = make_graph(train, [], [[4, 0, 5]], r=3)
-    scores = RuleBaseline(graph).scores(np.array([4, 3]), np.array([0, 0]))
+    scores = Rules(graph).scores(np.array([4, 3]), np.array([0, 0]))
     # Of the 5 pairs of r1, 4 hold for r0: confidence 0.8.
     assert scores[0].tolist() == pytest.approx([0, 0, 0, 0, 0, 0.8])
-    ranks = rank_split(RuleBaseline(graph).scores, graph, "test")
+    ranks = rank_split(Rules(graph).scores, graph, "test")
     assert ranks.realistic.tolist() == [1, 1]
+    found = Rules(graph).best(4, 0, 5)
+    assert found is not None and found == pytest.approx((1, 0.8))
+    assert Rules(graph).best(4, 0, 3) is None
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=25, deadline=None)
+def test_rules_are_those_of_a_plain_loop(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    train = np.unique(rng.integers([0, 0, 0], [6, 3, 6], (25, 3)), axis=0)
+    graph = make_graph(train.tolist(), [], [[0, 0, 1]], r=3)
+    facts = {(h, r, t) for h, r, t in train.tolist()} | {
+        (t, r + 3, h) for h, r, t in train.tolist()
+    }
+    pairs = [{(h, t) for h, r, t in facts if r == relation} for relation in range(6)]
+    rules = Rules(graph)
+    for head, relation in [(h, r) for h in range(6) for r in range(6)]:
+        expected = [
+            max(
+                [
+                    len(pairs[body] & pairs[relation]) / len(pairs[body])
+                    for body in range(6)
+                    if body != relation and (head, answer) in pairs[body]
+                ],
+                default=0.0,
+            )
+            for answer in range(graph.num_entities)
+        ]
+        scores = rules.scores(np.array([head]), np.array([relation]))[0]
+        assert scores.tolist() == pytest.approx(expected)
+        best = [rules.best(head, relation, answer) for answer in range(graph.num_entities)]
+        assert [found[1] if found else 0.0 for found in best] == pytest.approx(expected)
+
+
+def test_rules_count_as_much_as_they_are_sure() -> None:
+    train = [[0, 0, 1], [2, 0, 3], [0, 1, 1], [2, 1, 4], [5, 1, 6], [5, 2, 7], [0, 2, 1]]
+    graph = make_graph(train, [], [[5, 0, 6]], n=8, r=3)
+    rules = Rules(graph)
+    logits = torch.linspace(0, 1, 2 * graph.num_entities).view(2, -1)
+    p = logits.softmax(dim=1)
+    # Of r1's three pairs and r2's two, r0 holds for one: 5 is led to 6 by 1/3 and to 7 by 1/2.
+    mixed = rules.mixed(logits, torch.tensor([5, 4]), torch.tensor([0, 0]), 0.8).exp()
+    weight = 0.8 / 2
+    expected = (1 - weight) * p[0]
+    expected[6] += weight * (1 / 9) / (1 / 9 + 1 / 4)
+    expected[7] += weight * (1 / 4) / (1 / 9 + 1 / 4)
+    assert torch.allclose(mixed[0], expected)
+    assert torch.allclose(mixed[1], p[1]), "no rule speaks: the network's answer remains"
 
 
 @pytest.mark.parametrize(
@@ -172,6 +220,6 @@ def test_the_rule_baseline_on_real_benchmarks(
     from ekgn.kbc.graph import load_graph
 
     graph = load_graph(name)
-    metrics = summarise(rank_split(RuleBaseline(graph).scores, graph, "test"), graph, "test").micro
+    metrics = summarise(rank_split(Rules(graph).scores, graph, "test"), graph, "test").micro
     assert 100 * metrics.hits_at_10 == pytest.approx(hits, abs=0.5)
     assert metrics.mrr == pytest.approx(mrr, abs=0.01)

@@ -27,7 +27,7 @@ from ekgn.kbc.graph import KnowledgeGraph, load_graph
 from ekgn.kbc.memory_map import MemoryMap
 from ekgn.kbc.model import KbcModel
 from ekgn.kbc.ranking import Evaluation, Scorer, rank_split, summarise
-from ekgn.kbc.rules import RuleBaseline
+from ekgn.kbc.rules import Rules
 from ekgn.kbc.settings import KbcSettings
 from ekgn.kbc.task import KbcTask, scorer
 from ekgn.records import environment
@@ -75,7 +75,7 @@ class Run:
         self.settings = KbcSettings.parse(config["settings"])
         self.graph = KnowledgeGraph.load(path)
         self.device = choose_device(device or self.settings.device)
-        self.model = KbcModel(self.graph.num_entities, self.graph.num_relations, self.settings)
+        self.model = KbcModel.over(self.graph, self.settings)
         weights, self.checkpoint = load_tensors(self.folder.model)
         self.model.load_state_dict(weights)
         self.model.to(self.device).eval()
@@ -253,10 +253,7 @@ class Run:
     ) -> Evaluation:
         """Filtered metrics of a split; those of a whole split are added to the run's record."""
         torch.manual_seed(self.settings.seed)
-        ranks = rank_split(
-            self.scorer(rule), self.graph, split, limit=limit, on_progress=on_progress
-        )
-        evaluation = summarise(ranks, self.graph, split)
+        evaluation = self._ranked(self.scorer(rule), split, limit, on_progress)
         if not limit and self.record:
             name = f"{split}/{rule or self.settings.answer_rule}"
             self._add_to_record(
@@ -278,12 +275,36 @@ class Run:
         on_progress: Callable[[int, int], None] | None = None,
     ) -> Evaluation:
         """What length-1 rules alone reach on a split: the number any model must beat."""
-        baseline = RuleBaseline(self.graph)
-        ranks = rank_split(baseline.scores, self.graph, split, limit=limit, on_progress=on_progress)
-        evaluation = summarise(ranks, self.graph, split)
+        rules = Rules(self.graph)
+        evaluation = self._ranked(rules.scores, split, limit, on_progress)
         if not limit and self.record:
             self._add_to_record("rule_baseline", split, evaluation.as_dict())
         return evaluation
+
+    def network_alone(
+        self,
+        split: str = "test",
+        rule: str | None = None,
+        limit: int = 0,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Evaluation:
+        """What the network reaches by itself, where rules have a share in the answers."""
+        alone = scorer(self.model, rule, alone=True)
+        evaluation = self._ranked(alone, split, limit, on_progress)
+        if not limit and self.record:
+            name = f"{split}/{rule or self.settings.answer_rule}"
+            self._add_to_record("network_alone", name, evaluation.as_dict())
+        return evaluation
+
+    def _ranked(
+        self,
+        scores: Scorer,
+        split: str,
+        limit: int,
+        on_progress: Callable[[int, int], None] | None,
+    ) -> Evaluation:
+        ranks = rank_split(scores, self.graph, split, limit=limit, on_progress=on_progress)
+        return summarise(ranks, self.graph, split)
 
     def _add_to_record(self, section: str, name: str, value: Any) -> None:
         self.record.setdefault(section, {})[name] = value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -122,7 +123,9 @@ def evaluate(
     split: Split = "test",
     rule: Rule = None,
     limit: Annotated[int, typer.Option(help="Rank only this many triples, drawn by seed.")] = 0,
-    baseline: Annotated[bool, typer.Option(help="Also rank by length-1 rules.")] = True,
+    baseline: Annotated[
+        bool, typer.Option(help="Also rank by length-1 rules alone, and by the network alone.")
+    ] = True,
     json: Json = False,
 ) -> None:
     """Rank a split's triples, both sides, filtered, beside the rule baseline."""
@@ -132,26 +135,30 @@ def evaluate(
     loaded = api.load(run)
     with display.ranking_progress("ranking") as on_progress:
         evaluation = loaded.evaluate(split, rule=rule, limit=limit, on_progress=on_progress)
-    rules = None
+    rules = alone = None
     if baseline:
         with display.ranking_progress("rule baseline") as on_progress:
             rules = loaded.rule_baseline(split, limit, on_progress)
+    if baseline and loaded.settings.rules_share:
+        with display.ranking_progress("network alone") as on_progress:
+            alone = loaded.network_alone(split, rule, limit, on_progress)
     if json:
-        display.print_json(
-            {"model": evaluation.as_dict(), "rule_baseline": rules.as_dict() if rules else None}
-        )
+        found = {"model": evaluation, "rule_baseline": rules, "network_alone": alone}
+        display.print_json({name: each and each.as_dict() for name, each in found.items()})
         return
     used = rule or loaded.settings.answer_rule
-    print_evaluation(evaluation, rules, f"{loaded.graph.name} {split}, answer rule {used}")
+    beside = {"length-1 rules alone": rules, "network alone": alone}
+    print_evaluation(evaluation, beside, f"{loaded.graph.name} {split}, answer rule {used}")
 
 
-def print_evaluation(evaluation: Evaluation, rules: Evaluation | None, title: str) -> None:
-    """The metrics of a split as tables."""
+def print_evaluation(
+    evaluation: Evaluation, beside: Mapping[str, Evaluation | None], title: str
+) -> None:
+    """The metrics of a split as tables, beside those of other ways to answer."""
     from ekgn.cli import display
 
     rows = [("model", evaluation.micro)]
-    if rules:
-        rows.append(("length-1 rules alone", rules.micro))
+    rows += [(name, other.micro) for name, other in beside.items() if other]
     rows += [
         ("model, ties broken for it", evaluation.optimistic),
         ("model, ties broken against it", evaluation.pessimistic),

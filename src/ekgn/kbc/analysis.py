@@ -167,7 +167,8 @@ class Replay:
             rows = self.queries.rows(heads, relations)
             at = torch.from_numpy(rows).to(self.record.outputs_TBK.device)
             chosen = Inference(*(part.index_select(1, at) for part in self.record))
-            scores_BN = self.model.answer_scores(chosen, rule)
+            query = (torch.from_numpy(heads), torch.from_numpy(relations))
+            scores_BN = self.model.answer_scores(chosen, *query, rule)
             if top_answers_Q is not None:
                 top_answers_Q[rows] = scores_BN.argmax(dim=1).cpu().numpy()
             return scores_BN

@@ -14,6 +14,12 @@ def with_inverses(triples: Ints, num_relations: int) -> Ints:
     return np.concatenate([triples, np.stack([tails, relations + num_relations, heads], axis=1)])
 
 
+def spans(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """The indices of spans, one after the other: (which span, index) of each."""
+    which = np.repeat(np.arange(len(counts)), counts)
+    return which, np.arange(len(which)) + (starts - np.cumsum(counts) + counts)[which]
+
+
 class Answers:
     """The distinct queries of some triples, in both directions, each with its sorted answers.
 
@@ -53,10 +59,8 @@ class Answers:
         if not len(self):
             return np.empty(0, np.int64), np.empty(0, np.int64)
         starts = self.offsets[safe]
-        counts = np.where(known, self.offsets[safe + 1] - starts, 0)
-        position = np.repeat(np.arange(len(rows)), counts)
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return position, self.tails[starts[position] + within]
+        position, index = spans(starts, np.where(known, self.offsets[safe + 1] - starts, 0))
+        return position, self.tails[index]
 
     def of(self, head: int, relation: int) -> Ints:
         """The known answers of one query."""

@@ -136,11 +136,11 @@ class Explainer:
         """Every step of answering [head, relation, ?], by index (relation + R is the inverse)."""
         self._check(head, relation, target, top, nearest)
         rule = rule or self.model.settings.answer_rule
-        record = self.model(self._ids(head), self._ids(relation))
+        view = _View(self, head, relation, target, top)
+        record = self.model(*view.query)
         chosen = int(step_weights(record, rule)[:, 0].argmax()) + 1
         is_mixture = parse_answer_rule(rule, len(record.states_TBH))[0] == "mixture"
-        final_N = self._probabilities(record, "mixture" if is_mixture else f"step:{chosen}")
-        view = _View(self, head, relation, target, top)
+        final_N = self._probabilities(view, record, "mixture" if is_mixture else f"step:{chosen}")
         answers = view.answers(final_N)
         subject = target if target is not None else int(final_N.argmax())
         pairs = self._nearest(record.states_TBH[:, 0], nearest, subject)
@@ -185,16 +185,13 @@ class Explainer:
                 f"top = {top}, nearest = {near}: ask for at least one answer and one pair."
             )
 
-    def _ids(self, *indices: int) -> Tensor:
-        return torch.tensor(indices, device=self._device)
-
-    def _probabilities(self, record: Inference, rule: str) -> Tensor:
-        """p(y | o_t), or the mixture of them, over all entities."""
-        scores_BN = self.model.answer_scores(record, rule)
+    def _probabilities(self, view: _View, record: Inference, rule: str) -> Tensor:
+        """p(y | o_t), or the mixture of them, over all entities; with the rules, if they count."""
+        scores_BN = self.model.answer_scores(record, *view.query, rule)
         return scores_BN[0].softmax(dim=0)
 
     def _step(self, view: _View, record: Inference, step: int, pairs: list[NearPair]) -> Step:
-        probabilities_N = self._probabilities(record, f"step:{step + 1}")
+        probabilities_N = self._probabilities(view, record, f"step:{step + 1}")
         attention: list[float] = []
         if step < len(record.attention_LBM):
             attention = record.attention_LBM[step, 0].tolist()
@@ -291,6 +288,7 @@ class Explainer:
             *self._what_training_knows(explanation, head, relation, subject),
             *_what_lies_near(explanation, self.name(subject).label),
             *_what_stopping_changes(explanation),
+            *self._what_rules_say(explanation, head, relation, subject),
         ]
 
     def _what_training_knows(
@@ -327,6 +325,22 @@ class Explainer:
             )
         return said
 
+    def _what_rules_say(
+        self, explanation: Explanation, head: int, relation: int, subject: int
+    ) -> list[str]:
+        """The rule that speaks for the answer, where rules have a share in it."""
+        if self.model.rules is None:
+            return []
+        found = self.model.rules.best(head, relation, subject)
+        if found is None:
+            return [f"No rule of training speaks for {self.name(subject).label}."]
+        body, confidence = found
+        return [
+            f"A rule speaks for {self.name(subject).label}: of the pairs that training joins by "
+            f"{short_relation(self.relation(body))}, {confidence:.0%} are also joined by "
+            f"{short_relation(explanation.relation)}."
+        ]
+
 
 class _View:
     """What every step of one explanation is looked at with: known answers, target, how many."""
@@ -335,6 +349,8 @@ class _View:
         self, explainer: Explainer, head: int, relation: int, target: int | None, top: int
     ) -> None:
         self.top = top
+        device = explainer.model.answers.weight.device
+        self.query = torch.tensor([head], device=device), torch.tensor([relation], device=device)
         self._names = explainer.graph.entities
         self._target = target
         of_split = {split: explainer.known[split].of(head, relation) for split in SPLITS}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ekgn.kbc.batches import Batch
+from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.partition import log_partition, log_sums
+from ekgn.kbc.rules import Rules
 from ekgn.kbc.settings import KbcSettings
 from ekgn.network.inference import Inference, step_weights
 from ekgn.network.l1 import l1_distances, l1_pairs
@@ -88,6 +90,14 @@ class KbcModel(nn.Module):
         self.own_answers: nn.Embedding | None = None
         if not settings.shared_entities:
             self.own_answers = entity_table(num_entities, settings.embedding_dim, settings)
+        self.rules: Rules | None = None
+
+    @classmethod
+    def over(cls, graph: KnowledgeGraph, settings: KbcSettings) -> Self:
+        """A new model of a graph, with the rules of its training facts if they have a share."""
+        model = cls(graph.num_entities, graph.num_relations, settings)
+        model.rules = Rules(graph) if settings.rules_share else None
+        return model
 
     def forward(
         self, heads_B: Tensor, relations_B: Tensor, max_steps: int | None = None
@@ -140,13 +150,27 @@ class KbcModel(nn.Module):
             return -self.settings.distance_scale * l1_pairs(outputs, rows)
         return (outputs * rows).sum(dim=-1)
 
-    def answer_scores(self, inference: Inference, rule: str | None = None) -> Tensor:
-        """Scores of all entities as the answer, (B, N), higher is better.
+    def answer_scores(
+        self,
+        inference: Inference,
+        heads_B: Tensor,
+        relations_B: Tensor,
+        answer_rule: str | None = None,
+    ) -> Tensor:
+        """Scores of all entities as the answer, (B, N), higher is better."""
+        scores_BN = self.network_scores(inference, answer_rule)
+        if self.rules is None:
+            return scores_BN
+        return self.rules.mixed(scores_BN, heads_B, relations_B, self.settings.rules_share)
 
-        For `mixture` they are log Σ_t q_t p_t; for the rules that choose one step, its logits.
+    def network_scores(self, inference: Inference, answer_rule: str | None = None) -> Tensor:
+        """The network's own scores, without rules.
+
+        For `mixture` log Σ_t q_t p_t; for the answer rules that choose one step, its logits.
         """
-        weights_TB = step_weights(inference, rule or self.settings.answer_rule)
-        if (rule or self.settings.answer_rule) == "mixture":
+        answer_rule = answer_rule or self.settings.answer_rule
+        weights_TB = step_weights(inference, answer_rule)
+        if answer_rule == "mixture":
             total: Tensor | None = None
             for outputs_BK, weight_B in zip(inference.outputs_TBK, weights_TB, strict=True):
                 share = self._scores(outputs_BK, self.answers.weight).softmax(dim=1)

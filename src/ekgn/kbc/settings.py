@@ -82,6 +82,13 @@ class KbcSettings(Settings):
         "an answer shares the probability with the query's other known answers in the batch, "
         "instead of competing with wrong entities only",
     )
+    rules_share: float = knob(
+        0.0,
+        "share of length-1 rules in an answer whose best rule is certain, and less the less it is; "
+        "the network is trained without them (0: no rules)",
+        ge=0,
+        lt=1,
+    )
     init_scale: float = knob(
         0.0, "standard deviation of new entity and relation vectors (0: unit L2 norm)", ge=0
     )

@@ -36,7 +36,7 @@ class KbcTask:
         self._known = filter_answers(graph, "valid")
 
     def new_model(self) -> KbcModel:
-        return KbcModel(self.graph.num_entities, self.graph.num_relations, self.settings)
+        return KbcModel.over(self.graph, self.settings)
 
     def validate(self, model: KbcModel) -> dict[str, float]:
         """Filtered metrics on the validation triples, both sides."""
@@ -56,16 +56,21 @@ class KbcTask:
         return self.graph.describe()
 
 
-def scorer(model: KbcModel, rule: str | None = None) -> Callable[[Ints, Ints], Tensor]:
-    """The model as a function from queries to scores of all entities."""
+def scorer(
+    model: KbcModel, rule: str | None = None, alone: bool = False
+) -> Callable[[Ints, Ints], Tensor]:
+    """The model, or its network alone, as a function from queries to scores of all entities."""
     device = model.answers.weight.device
 
     def scores(heads: Ints, relations: Ints) -> Tensor:
         with torch.no_grad():
-            record = model(
+            query = (
                 torch.from_numpy(np.ascontiguousarray(heads)).to(device),
                 torch.from_numpy(np.ascontiguousarray(relations)).to(device),
             )
-            return model.answer_scores(record, rule)
+            record = model(*query)
+            if alone:
+                return model.network_scores(record, rule)
+            return model.answer_scores(record, *query, rule)
 
     return scores
