@@ -197,10 +197,10 @@ def test_rules_count_as_much_as_they_are_sure() -> None:
     p = logits.softmax(dim=1)
     # Of r1's three pairs and r2's two, r0 holds for one: 5 is led to 6 by 1/3 and to 7 by 1/2.
     mixed = rules.mixed(logits, torch.tensor([5, 4]), torch.tensor([0, 0]), 0.8).exp()
-    weight = 0.8 / 2
+    weight, sixth, seventh = 0.8 / 2**4, 1 / 3**4, 1 / 2**4
     expected = (1 - weight) * p[0]
-    expected[6] += weight * (1 / 9) / (1 / 9 + 1 / 4)
-    expected[7] += weight * (1 / 4) / (1 / 9 + 1 / 4)
+    expected[6] += weight * sixth / (sixth + seventh)
+    expected[7] += weight * seventh / (sixth + seventh)
     assert torch.allclose(mixed[0], expected)
     assert torch.allclose(mixed[1], p[1]), "no rule speaks: the network's answer remains"
 
