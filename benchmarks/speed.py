@@ -37,7 +37,7 @@ GROWTH = {
     "max_steps": (1, 2, 3, 5, 8),
     "num_slots": (16, 64, 256, 1024),
 }
-PRESETS = ("paper", "base", "sparse", "dense")  # all steps, where a preset starts with one
+PRESETS = ("paper", "base", "sparse", "dense", "rules")  # all steps, where a preset starts with one
 TRIPLES = 4000  # ranked by both evaluators
 
 

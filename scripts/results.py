@@ -350,8 +350,8 @@ def _speed_tables(bench: dict[str, Any]) -> str:
         f"{bench['product_gflops']:.0f} GFLOP/s. *Reference*: a plain transcription of the "
         "equations at the same settings (`benchmarks/reference.py`). The share of the machine's "
         "product rate is that of a whole training step (lookups, sampling, loss and update "
-        "included), and that of the matrix products in it. All steps are trained, also of `dense`, "
-        "which starts with one.\n\n"
+        "included), and that of the matrix products in it. All steps are trained, also of `dense` "
+        "and `rules`, which start with one.\n\n"
         + _table(
             [
                 *("preset", "triples / s", "s / epoch, FB15k-237", "times reference"),
