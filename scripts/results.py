@@ -135,8 +135,9 @@ def _main_table(records: dict[str, Any]) -> str:
 
 def _network_alone(group: list[Any]) -> str:
     """What the networks of runs in whose answers rules have a share reach without them."""
-    found = [next(iter(record.get("network_alone", {"": None}).values())) for record in group]
-    if not all(found):
+    name = f"test/{group[0]['settings']['answer_rule']}"
+    found = [record["network_alone"][name] for record in group if "network_alone" in record]
+    if not found:
         return ""
     return _pair({key: fmean(each["micro"][key] for each in found) for key in found[0]["micro"]})
 

@@ -32,12 +32,16 @@ def error(*arguments: str) -> str:
     return str(caught.value)
 
 
-def test_train_a_file_then_evaluate_and_predict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with mine.tsv: thirty in a ring, each fact also there reversed."""
     monkeypatch.chdir(tmp_path)
     facts = [f"p{i}\tnext\tp{(i + 1) % 30}\np{(i + 1) % 30}\tprevious\tp{i}" for i in range(30)]
     Path("mine.tsv").write_text("\n".join(facts) + "\n")
+
+
+@pytest.mark.usefixtures("ring")
+def test_train_a_file_then_evaluate_and_predict() -> None:
     Path("my.toml").write_text("embedding_dim = 8\nnum_slots = 4\n")
     trained = run_json(
         "train", "mine.tsv", "--config", "my.toml", "--epochs", "4", "--batch-size", "16",
@@ -57,13 +61,9 @@ def test_train_a_file_then_evaluate_and_predict(
     assert "test/argmax" in record["evaluations"] and "test" in record["rule_baseline"]
 
 
-def test_rules_with_a_share_are_in_every_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("ring")
+def test_rules_with_a_share_are_in_every_answer() -> None:
     """After one epoch the network knows nothing, but every fact is another one reversed."""
-    monkeypatch.chdir(tmp_path)
-    facts = [f"p{i}\tnext\tp{(i + 1) % 30}\np{(i + 1) % 30}\tprevious\tp{i}" for i in range(30)]
-    Path("mine.tsv").write_text("\n".join(facts) + "\n")
     trained = run_json(
         "train", "mine.tsv", "--rules-share", "0.9", "--epochs", "1", "--threads", "1",
     )  # fmt: skip

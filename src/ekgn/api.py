@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -253,20 +254,14 @@ class Run:
     ) -> Evaluation:
         """Filtered metrics of a split; those of a whole split are added to the run's record."""
         torch.manual_seed(self.settings.seed)
-        evaluation = self._ranked(self.scorer(rule), split, limit, on_progress)
-        if not limit and self.record:
-            name = f"{split}/{rule or self.settings.answer_rule}"
-            self._add_to_record(
-                "evaluations",
-                name,
-                {
-                    **evaluation.as_dict(),
-                    "rule": rule or self.settings.answer_rule,
-                    "checkpoint": self.checkpoint,
-                    "environment": environment(self.device),
-                },
-            )
-        return evaluation
+        rule = rule or self.settings.answer_rule
+        about = {
+            "rule": rule,
+            "checkpoint": self.checkpoint,
+            "environment": environment(self.device),
+        }
+        kept = ("evaluations", f"{split}/{rule}")
+        return self._ranked(kept, self.scorer(rule), split, limit, on_progress, about)
 
     def rule_baseline(
         self,
@@ -275,11 +270,8 @@ class Run:
         on_progress: Callable[[int, int], None] | None = None,
     ) -> Evaluation:
         """What length-1 rules alone reach on a split: the number any model must beat."""
-        rules = Rules(self.graph)
-        evaluation = self._ranked(rules.scores, split, limit, on_progress)
-        if not limit and self.record:
-            self._add_to_record("rule_baseline", split, evaluation.as_dict())
-        return evaluation
+        rules = self.model.rules or Rules(self.graph)
+        return self._ranked(("rule_baseline", split), rules.scores, split, limit, on_progress)
 
     def network_alone(
         self,
@@ -289,26 +281,28 @@ class Run:
         on_progress: Callable[[int, int], None] | None = None,
     ) -> Evaluation:
         """What the network reaches by itself, where rules have a share in the answers."""
-        alone = scorer(self.model, rule, alone=True)
-        evaluation = self._ranked(alone, split, limit, on_progress)
-        if not limit and self.record:
-            name = f"{split}/{rule or self.settings.answer_rule}"
-            self._add_to_record("network_alone", name, evaluation.as_dict())
-        return evaluation
+        network = copy(self.model)
+        network.rules = None
+        kept = ("network_alone", f"{split}/{rule or self.settings.answer_rule}")
+        return self._ranked(kept, scorer(network, rule), split, limit, on_progress)
 
     def _ranked(
         self,
+        kept: tuple[str, str],
         scores: Scorer,
         split: str,
         limit: int,
         on_progress: Callable[[int, int], None] | None,
+        about: Mapping[str, Any] | None = None,
     ) -> Evaluation:
+        """The metrics of a split by some scores; those of a whole split are kept in the record."""
         ranks = rank_split(scores, self.graph, split, limit=limit, on_progress=on_progress)
-        return summarise(ranks, self.graph, split)
-
-    def _add_to_record(self, section: str, name: str, value: Any) -> None:
-        self.record.setdefault(section, {})[name] = value
-        write_json(self.folder.record, self.record)
+        evaluation = summarise(ranks, self.graph, split)
+        if not limit and self.record:
+            section, name = kept
+            self.record.setdefault(section, {})[name] = {**evaluation.as_dict(), **(about or {})}
+            write_json(self.folder.record, self.record)
+        return evaluation
 
 
 def _positive(top: int) -> None:

@@ -158,17 +158,13 @@ class KbcModel(nn.Module):
         answer_rule: str | None = None,
     ) -> Tensor:
         """Scores of all entities as the answer, (B, N), higher is better."""
-        scores_BN = self.network_scores(inference, answer_rule)
+        scores_BN = self._network_scores(inference, answer_rule or self.settings.answer_rule)
         if self.rules is None:
             return scores_BN
         return self.rules.mixed(scores_BN, heads_B, relations_B, self.settings.rules_share)
 
-    def network_scores(self, inference: Inference, answer_rule: str | None = None) -> Tensor:
-        """The network's own scores, without rules.
-
-        For `mixture` log Σ_t q_t p_t; for the answer rules that choose one step, its logits.
-        """
-        answer_rule = answer_rule or self.settings.answer_rule
+    def _network_scores(self, inference: Inference, answer_rule: str) -> Tensor:
+        """For `mixture` log Σ_t q_t p_t; for the answer rules that choose one step, its logits."""
         weights_TB = step_weights(inference, answer_rule)
         if answer_rule == "mixture":
             total: Tensor | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
@@ -80,9 +81,7 @@ class Rules:
         starts = self._facts_of_head[heads]
         return spans(starts, self._facts_of_head[heads + 1] - starts)
 
-    def _rule_confidence(
-        self, conclusions: Ints, bodies: Ints
-    ) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    def _rule_confidence(self, conclusions: Ints, bodies: Ints) -> NDArray[np.float32]:
         """The confidence of each rule, 0 where training never has both."""
         keys = conclusions * self._width + bodies
         at = np.searchsorted(self._keys, keys)

@@ -56,10 +56,8 @@ class KbcTask:
         return self.graph.describe()
 
 
-def scorer(
-    model: KbcModel, rule: str | None = None, alone: bool = False
-) -> Callable[[Ints, Ints], Tensor]:
-    """The model, or its network alone, as a function from queries to scores of all entities."""
+def scorer(model: KbcModel, rule: str | None = None) -> Callable[[Ints, Ints], Tensor]:
+    """The model as a function from queries to scores of all entities."""
     device = model.answers.weight.device
 
     def scores(heads: Ints, relations: Ints) -> Tensor:
@@ -68,9 +66,6 @@ def scorer(
                 torch.from_numpy(np.ascontiguousarray(heads)).to(device),
                 torch.from_numpy(np.ascontiguousarray(relations)).to(device),
             )
-            record = model(*query)
-            if alone:
-                return model.network_scores(record, rule)
-            return model.answer_scores(record, *query, rule)
+            return model.answer_scores(model(*query), *query, rule)
 
     return scores
