@@ -335,6 +335,7 @@ def _speed_tables(bench: dict[str, Any]) -> str:
         for axis in ("entities", "max_steps", "num_slots")
         for size, found in bench[f"growth_{axis}"].items()
     ]
+    products = [found["product_gflops"] for found in bench["training"].values()]
     evaluation = bench["evaluation"]
     ranking = [
         [
@@ -348,8 +349,9 @@ def _speed_tables(bench: dict[str, Any]) -> str:
         "## Speed\n\n"
         f"From `benchmarks/speed.py` (`results/bench/speed.json`), on "
         f"{bench['environment']['threads']} threads whose own matrix products run at "
-        f"{bench['product_gflops']:.0f} GFLOP/s. *Reference*: a plain transcription of the "
-        "equations at the same settings (`benchmarks/reference.py`). The share of the machine's "
+        f"{min(products):.0f} to {max(products):.0f} GFLOP/s, measured in turn with the training. "
+        "*Reference*: a plain transcription of the equations at the same settings, also in turn "
+        "(`benchmarks/reference.py`). The share of the machine's "
         "product rate is that of a whole training step (lookups, sampling, loss and update "
         "included), and that of the matrix products in it. All steps are trained, also of `dense` "
         "and `rules`, which start with one.\n\n"

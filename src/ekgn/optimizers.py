@@ -82,8 +82,8 @@ class Optimizers:
 
     def update(self, loss: Tensor, rate_factor: float) -> Touched:
         """One update by the gradient of `loss`; returns the rows each table had changed."""
-        for part in self.parts.values():
-            part.zero_grad(set_to_none=True)
+        for parameter in (*self.dense, *self.tables):
+            parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         touched: Touched = {}
         for table in self.tables:

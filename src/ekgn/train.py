@@ -174,8 +174,7 @@ class Trainer:
     def _step(self) -> None:
         """One update. Dropout and the like draw from a stream that only the step decides."""
         progress = self.progress
-        torch.manual_seed((self.settings.seed << 32) + progress.step)
-        self.model.train()
+        self._seed()
         loss = self._loss(progress.step)
         value, reward = loss.total.item(), loss.expected_reward.item()
         if not math.isfinite(value):
@@ -205,7 +204,17 @@ class Trainer:
             return Work(firsts, [1.0], self.total_steps)
         self.model.eval()  # as it is, weights and running averages
         with torch.no_grad():
-            return Work(firsts, [_seconds(self._loss, first) for first in firsts], self.total_steps)
+            costs = [_seconds(self._loss, first) for first in firsts]
+        self.model.train()
+        return Work(firsts, costs, self.total_steps)
+
+    def _seed(self) -> None:
+        """Start the stream of random numbers that belongs to this step."""
+        seed = (self.settings.seed << 32) + self.progress.step
+        if self.device.type == "cpu":  # what the other line does first, in a hundredth of its time
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
 
     def _rate_factor(self) -> float:
         """1, then falling linearly to 0 from `decay_from` of the way on."""
@@ -218,10 +227,11 @@ class Trainer:
     def _validate(self) -> None:
         """Measure, log, and keep the weights if they are the best so far."""
         progress = self.progress
-        torch.manual_seed((self.settings.seed << 32) + progress.step)
+        self._seed()
         self.model.eval()
         with torch.no_grad():
             metrics = self.task.validate(self.model)
+        self.model.train()
         value = metrics[self.task.selection]
         progress.metrics = {"step": progress.step, **metrics}
         if value > progress.best:

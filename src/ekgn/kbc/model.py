@@ -109,10 +109,9 @@ class KbcModel(nn.Module):
     def loss(self, batch: Batch, max_steps: int | None = None) -> Loss:
         """The objective over the batch's (query, answer) pairs."""
         inference = self(batch.heads_B, batch.relations_B, max_steps)
-        n_negatives = batch.negatives.numel()
-        rows = self.answers(torch.cat([batch.negatives.flatten(), batch.answers_P]))
-        negatives = rows[:n_negatives].view(*batch.negatives.shape, -1)
-        answers_PK = rows[n_negatives:]
+        parts = [batch.negatives.flatten(), batch.answers_P]
+        rows, answers_PK = self.answers(torch.cat(parts)).split([len(part) for part in parts])
+        negatives = rows.view(*batch.negatives.shape, -1)
         log_p_TP = self._log_probabilities(inference.outputs_TBK, negatives, answers_PK, batch)
         log_stop_TP = inference.log_stop_weights_TB[:, batch.query_of_answer_P]
         size_TP = None

@@ -9,6 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+_through_sigmoid = torch.ops.aten.sigmoid_backward  # gradient times y (1 - y)
+_through_tanh = torch.ops.aten.tanh_backward  # gradient times (1 - y²)
+
 
 class Controller(nn.Module):
     """A GRU cell whose input half is computed apart, so the memory can be folded into it.
@@ -65,19 +68,10 @@ class _Gates(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         (grad_BH,) = grads
         reset_BH, update_BH, hidden_BH, new_BH, states_BH = ctx.saved_tensors
-        size = states_BH.shape[1]
-        grad_inputs_BG = torch.empty(
-            len(grad_BH), 3 * size, dtype=grad_BH.dtype, device=grad_BH.device
-        )
-        to_reset, to_update, to_new = grad_inputs_BG.tensor_split(3, dim=1)
-        grad_states_BH = grad_BH * update_BH
-        torch.sub(grad_BH, grad_states_BH, out=to_new)
-        to_new.mul_(torch.addcmul(torch.ones_like(new_BH), new_BH, new_BH, value=-1))
-        torch.sub(states_BH, new_BH, out=to_update)
-        to_update.mul_(grad_states_BH).mul_(1 - update_BH)
-        torch.mul(to_new, reset_BH, out=to_reset)
-        grad_gates_BG = grad_inputs_BG.clone()
-        grad_gates_BG[:, 2 * size :] = to_reset
-        to_reset.mul_(hidden_BH).mul_(1 - reset_BH)
-        grad_gates_BG[:, :size] = to_reset
-        return grad_inputs_BG, grad_gates_BG, grad_states_BH
+        kept_BH = grad_BH * update_BH
+        to_new = _through_tanh(grad_BH - kept_BH, new_BH)
+        to_update = _through_sigmoid((states_BH - new_BH).mul_(grad_BH), update_BH)
+        to_reset = _through_sigmoid(to_new * hidden_BH, reset_BH)
+        to_inputs_BG = torch.cat([to_reset, to_update, to_new], dim=1)
+        to_gates_BG = torch.cat([to_reset, to_update, to_new.mul_(reset_BH)], dim=1)
+        return to_inputs_BG, to_gates_BG, kept_BH

@@ -24,5 +24,6 @@ class EmbeddedKnowledgeGraph(nn.Module):
 
     def attend(self, states_BH: Tensor, keys_MH: Tensor) -> Tensor:
         """a_{t,i} = softmax_i(λ cos(W_1 e_i, W_2 s_t)); x_t is this times the slots."""
-        query_BH = F.normalize(self.query(states_BH), dim=1)
-        return torch.softmax(query_BH @ keys_MH.T, dim=1)
+        query_BH = self.query(states_BH)
+        length_B1 = torch.linalg.vector_norm(query_BH, dim=1, keepdim=True)
+        return torch.softmax(query_BH @ keys_MH.T / (length_B1 + 1e-12), dim=1)
