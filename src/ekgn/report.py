@@ -22,7 +22,7 @@ from ekgn.kbc.analysis import Analysis, Replay, analyze, drawn_graph
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.explain import Explainer, Explanation, NearPair, Step
 from ekgn.kbc.memory_map import MemoryMap, short_relation
-from ekgn.kbc.ranking import Floats, filter_answers, rank_split
+from ekgn.kbc.ranking import Evaluation, Floats, filter_answers, rank_split
 
 OnProgress = Callable[[int, int], None]
 KINDS = {
@@ -65,13 +65,13 @@ def render(
             f"Choose another --split."
         )
     explainer = run.explainer
-    evaluation, rules = _evaluations(run, split)
+    measured = _measured(run, split)
     analysis = analyze(run.graph, run.model, split, limit=limit, on_progress=on_progress)
     examples = choose_examples(run, explainer, split, limit)
     memory = explainer.memory if run.settings.max_steps > 1 else None
     sections = [
         ("curves", "Training", _curves(run)),
-        ("metrics", "Metrics", _metrics(evaluation, rules)),
+        ("metrics", "Metrics", _metrics(measured)),
         ("steps", "Steps", _steps(analysis)),
         ("memory", "Memory", _memory(memory)),
         ("examples", "Examples", _examples(examples)),
@@ -80,7 +80,7 @@ def render(
     return Template(template).substitute(
         title=escape(f"{run.graph.name}: what the model learned"),
         subtitle=_subtitle(run, split),
-        cards=_cards(evaluation, rules, analysis),
+        cards=_cards(measured, analysis),
         links="".join(f'<a href="#{key}">{name}</a>' for key, name, _ in sections),
         sections="\n".join(
             f'<section id="{key}"><h2>{name}</h2>{body}</section>' for key, name, body in sections
@@ -90,16 +90,26 @@ def render(
     )
 
 
-def _evaluations(run: Run, split: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The metrics of the run and of the length-1 rules: recorded ones, or made now."""
-    name = f"{split}/{run.settings.answer_rule}"
-    if name not in run.record.get("evaluations", {}):
-        recorded = run.evaluate(split).as_dict()
-    else:
-        recorded = run.record["evaluations"][name]
-    if split not in run.record.get("rule_baseline", {}):
-        return recorded, run.rule_baseline(split).as_dict()
-    return recorded, run.record["rule_baseline"][split]
+MODEL, RULES, NETWORK = "model", "length-1 rules alone", "network alone"
+Measured = dict[str, dict[str, Any]]
+"""The metrics of the run, and of what stands beside it."""
+
+
+def _measured(run: Run, split: str) -> Measured:
+    """Recorded metrics, or made now."""
+
+    def found(section: str, name: str, measure: Callable[[str], Evaluation]) -> dict[str, Any]:
+        recorded: dict[str, Any] | None = run.record.get(section, {}).get(name)
+        return recorded or measure(split).as_dict()
+
+    by_rule = f"{split}/{run.settings.answer_rule}"
+    measured = {
+        MODEL: found("evaluations", by_rule, run.evaluate),
+        RULES: found("rule_baseline", split, run.rule_baseline),
+    }
+    if run.settings.rules_share:
+        measured[NETWORK] = found("network_alone", by_rule, run.network_alone)
+    return measured
 
 
 def choose_examples(run: Run, explainer: Explainer, split: str, limit: int) -> list[Example]:
@@ -170,11 +180,11 @@ def _subtitle(run: Run, split: str) -> str:
     )
 
 
-def _cards(evaluation: dict[str, Any], rules: dict[str, Any], analysis: Analysis) -> str:
-    micro = evaluation["micro"]
+def _cards(measured: Measured, analysis: Analysis) -> str:
+    micro, rules = measured[MODEL]["micro"], measured[RULES]["micro"]
     cards = [
-        (f"{micro['hits_at_10']:.1%}", f"hits@10 (rules alone {rules['micro']['hits_at_10']:.1%})"),
-        (f"{micro['mrr']:.3f}", f"MRR (rules alone {rules['micro']['mrr']:.3f})"),
+        (f"{micro['hits_at_10']:.1%}", f"hits@10 (rules alone {rules['hits_at_10']:.1%})"),
+        (f"{micro['mrr']:.3f}", f"MRR (rules alone {rules['mrr']:.3f})"),
         (f"{micro['mean_rank']:,.0f}", "mean rank"),
         (f"{analysis.stop.early:.0%}", "of the queries stop early"),
         (f"{analysis.changes.any_step:.0%}", "change their top answer over the steps"),
@@ -214,10 +224,10 @@ def _panels(panels: Sequence[figures.Panel]) -> str:
     return f'<figure class="panels">{drawn}</figure>'
 
 
-def _metrics(evaluation: dict[str, Any], rules: dict[str, Any]) -> str:
+def _metrics(measured: Measured) -> str:
+    evaluation = measured[MODEL]
     named = [
-        ("model", evaluation["micro"]),
-        ("length-1 rules alone", rules["micro"]),
+        *((name, found["micro"]) for name, found in measured.items()),
         *((f"model, {side} missing", value) for side, value in evaluation["sides"].items()),
     ]
     rows = [
@@ -238,9 +248,10 @@ def _metrics(evaluation: dict[str, Any], rules: dict[str, Any]) -> str:
         ]
         for kind, sides in evaluation["categories"].items()
     ]
+    mixed = "Length-1 rules have a share in the model's answers." if NETWORK in measured else ""
     return (
         _table(["", "hits@10", "hits@3", "hits@1", "MRR", "mean rank"], rows)
-        + "<p></p>"
+        + f"<p>{mixed}</p>"
         + _table(
             [
                 "category",
