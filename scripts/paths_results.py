@@ -21,7 +21,7 @@ from ekgn.paths.evaluate import evaluate
 from ekgn.paths.graphs import PathsData, make
 from ekgn.paths.results import (
     DECODINGS,
-    GREEDY,
+    MAIN,
     decoding_table,
     departures_table,
     hops_table,
@@ -50,6 +50,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 EXTRA: dict[str, dict[str, Any]] = {
     "ekgn-once": {"lookups": "once"},
     "seq2seq-low-dropout": {"system": "seq2seq"},
+    "seq2seq-subpaths": {**BASELINE, "subpaths": True, "epochs": 12},
 }
 
 log = logging.getLogger("paths_results")
@@ -87,12 +88,12 @@ def train_one(name: str, seed: int, work: Path, threads: int, target: Path) -> N
     else:
         shutil.rmtree(folder, ignore_errors=True)
         run = paths_run.train(graph_of(seed, work), settings, folder)
-    keys = list(DECODINGS) if name in ("ekgn", "seq2seq") and seed == 0 else [GREEDY]
+    keys = list(DECODINGS) if name in ("ekgn", "seq2seq") and seed == 0 else [MAIN]
     for key in keys:
         rule, beam, emit = key.removeprefix("test: ").split(", ")
         run.evaluate("test", run.decoding(rule, int(beam.removeprefix("beam ")), emit))
     for step in range(1, run.steps + 1 if run.steps > 1 else 1):
-        run.evaluate("test", run.decoding(f"step:{step}", 1, "any"))
+        run.evaluate("test", run.decoding(f"step:{step}"))
     write_json(target, run.record)
     log.info("%s seed %d: %s", name, seed, run.record["evaluations"][keys[0]]["all"])
 

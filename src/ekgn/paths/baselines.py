@@ -56,5 +56,5 @@ def baseline_record(data: PathsData, result: Evaluation) -> dict[str, Any]:
         "data": data.describe(),
         "settings": {"system": "dynamic programming"},
         "environment": environment(torch.device("cpu")),
-        "evaluations": {f"{result.split}: argmax, beam 1, any": result.as_dict()},
+        "evaluations": {f"{result.split}: fewest hops": result.as_dict()},
     }

@@ -17,8 +17,8 @@ class Batch(NamedTuple):
 
     starts_B: Tensor
     ends_B: Tensor
-    inputs_BL: Tensor  # the node before each symbol: start, n_1, n_2, ...
-    targets_BL: Tensor  # n_1, n_2, ..., then the end symbol
+    nodes_BL: Tensor  # start, n_1, n_2, ..., end
+    targets_BL: Tensor  # what comes after each node but the end: n_1, n_2, ..., the end symbol
     active: tuple[int, ...]
 
     def to(self, device: torch.device) -> Batch:
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
         return Batch(
             self.starts_B.to(device),
             self.ends_B.to(device),
-            self.inputs_BL.to(device),
+            self.nodes_BL.to(device),
             self.targets_BL.to(device),
             self.active,
         )
@@ -36,20 +36,48 @@ def lay_out(paths: list[Path_], end_symbol: int) -> Batch:
     """Paths as a batch. Padding is 0: nothing reads it."""
     ordered = sorted(paths, key=len, reverse=True)
     width = len(ordered[0]) - 1
-    inputs = np.zeros((len(ordered), width), np.int64)
-    targets = np.zeros_like(inputs)
+    nodes = np.zeros((len(ordered), width + 1), np.int64)
+    targets = np.zeros((len(ordered), width), np.int64)
     for row, path in enumerate(ordered):
-        hops = len(path) - 1
-        inputs[row, :hops] = path[:-1]
-        targets[row, :hops] = [*path[1:-1], end_symbol]
+        nodes[row, : len(path)] = path
+        targets[row, : len(path) - 1] = [*path[1:-1], end_symbol]
     lengths = np.array([len(path) - 1 for path in ordered])
     return Batch(
         starts_B=torch.tensor([path[0] for path in ordered]),
         ends_B=torch.tensor([path[-1] for path in ordered]),
-        inputs_BL=torch.from_numpy(inputs),
+        nodes_BL=torch.from_numpy(nodes),
         targets_BL=torch.from_numpy(targets),
         active=tuple(int((lengths > place).sum()) for place in range(width)),
     )
+
+
+class Parts(NamedTuple):
+    """The contiguous parts of the paths of a batch, from single edges to whole paths."""
+
+    from_P: Tensor
+    to_P: Tensor
+    next_P: Tensor  # what follows the part's first node; the end symbol if it is one edge
+    previous_P: Tensor  # what precedes its last node; likewise
+    path_P: Tensor
+
+
+def parts_of(batch: Batch, end_symbol: int) -> Parts:
+    """All parts of a batch's paths."""
+    nodes_BL, everyone_B = batch.nodes_BL, torch.arange(len(batch.nodes_BL))
+    everyone_B = everyone_B.to(nodes_BL.device)
+    found: list[tuple[Tensor, ...]] = []
+    for last in range(1, nodes_BL.shape[1]):
+        count = batch.active[last - 1]
+        rows_CL = nodes_BL[:count]
+        for first in range(last):
+            edge = last == first + 1
+            none = torch.full_like(rows_CL[:, 0], end_symbol)
+            following = none if edge else rows_CL[:, first + 1]
+            preceding = none if edge else rows_CL[:, last - 1]
+            found.append(
+                (rows_CL[:, first], rows_CL[:, last], following, preceding, everyone_B[:count])
+            )
+    return Parts(*(torch.cat(column) for column in zip(*found, strict=True)))
 
 
 def training_paths(paths: list[Path_], with_subpaths: bool) -> list[Path_]:

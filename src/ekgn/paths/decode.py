@@ -1,17 +1,23 @@
-"""Writing paths at test time: greedy or beam search, from one step or a mixture of steps."""
+"""Writing paths at test time: greedy or beam search, from one step or a mixture of steps.
+
+A network that is asked of parts writes paths from either end, and the answer is the path whose
+parts it finds likeliest on average: every part of a shortest path is a shortest path.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ekgn.network.inference import step_weights
-from ekgn.paths.graphs import NO_NODE, PathsData
-from ekgn.paths.model import PathsModel
+from ekgn.network.inference import Inference, step_weights
+from ekgn.paths.batches import lay_out, parts_of
+from ekgn.paths.graphs import NO_NODE, Path_, PathsData
+from ekgn.paths.model import NEXT, PREVIOUS, PathsModel
 
+ASKED = 8192  # questions that are answered at a time
 # Finite, so that a search which has only forbidden ways left still ends in some path.
 FORBIDDEN = -1e4
 
@@ -35,6 +41,10 @@ class Emit(NamedTuple):
             allowed_NN = torch.ones(nodes, nodes, dtype=torch.bool)
         return cls(allowed_NN, kind == "seen_edges", max(map(len, data.train)))
 
+    def reversed(self) -> Emit:
+        """The same for paths that are written from their end: only edges have a direction."""
+        return self._replace(allowed_NN=self.allowed_NN.T) if self.end_needs_edge else self
+
     def forbidden(self, nodes_BWL: Tensor, ends_B: Tensor) -> Tensor:
         """Which symbols may not come next, (B, W, S).
 
@@ -57,8 +67,8 @@ class Answers(NamedTuple):
     """Paths for B queries, both ends included, filled up with -1."""
 
     paths_BL: Tensor
-    log_p_B: Tensor
-    step_B: Tensor  # 1 to T_max; for a mixture the likeliest stop; rounded, where places differ
+    log_p_B: Tensor  # of the path; of a network that is asked of parts, the mean over them
+    step_B: Tensor  # 1 to T_max; for a mixture the likeliest stop; rounded, where parts differ
 
 
 class Beams(NamedTuple):
@@ -67,7 +77,6 @@ class Beams(NamedTuple):
     hidden_SBWK: Tensor
     log_p_SBW: Tensor  # log of (weight of the stream · p(path so far | stream))
     nodes_BWL: Tensor  # start, n_1, n_2, ...; a finished path repeats its last node
-    steps_BW: Tensor  # sum of the network's steps over the symbols so far
     finished_BW: Tensor
 
 
@@ -76,7 +85,6 @@ class Next(NamedTuple):
 
     hidden_SBWK: Tensor
     log_p: Tensor  # of each symbol, (S, B, W, N + 1)
-    step_BW: Tensor  # the network's step that it comes from
 
 
 class FromOnce:
@@ -99,30 +107,36 @@ class FromOnce:
         before = hidden_SBWK.flatten(1, 2)
         hidden = self.decoder(before, self.symbols.nodes(last_BW.flatten())).view_as(hidden_SBWK)
         log_p = self.symbols.logits(hidden).log_softmax(dim=-1)
-        return Next(hidden, log_p, self.step_B[:, None].expand_as(last_BW))
+        return Next(hidden, log_p)
 
 
-class FromEach:
-    """The network is asked at each place: its steps are chosen or mixed there."""
+class FromParts:
+    """The network is asked of what is left of the path: its steps are chosen or mixed there."""
 
-    def __init__(self, model: PathsModel, ends_B: Tensor, rule: str) -> None:
-        self.model, self.ends_B, self.rule = model, ends_B, rule
-        self.first_SBK = model.symbols.bias_S.new_zeros(1, len(ends_B), 0)
-        self.log_weights_SB = self.first_SBK.new_zeros(1, len(ends_B))
+    def __init__(self, model: PathsModel, goals_B: Tensor, rule: str, side: int) -> None:
+        self.model, self.goals_B, self.rule, self.side = model, goals_B, rule, side
+        self.first_SBK = model.symbols.bias_GS.new_zeros(1, len(goals_B), 0)
+        self.log_weights_SB = self.first_SBK.new_zeros(1, len(goals_B))
 
     def __call__(self, hidden_SBWK: Tensor, last_BW: Tensor) -> Next:
-        """The network's answers to [the node reached, the end]."""
-        ends_BW = self.ends_B[:, None].expand_as(last_BW)
-        inference = self.model(last_BW.flatten(), ends_BW.flatten())
+        """The network's answers to [the node reached, the end], or [the start, the node]."""
+        ends = (last_BW.flatten(), self.goals_B[:, None].expand_as(last_BW).flatten())
+        inference = self.model(*(ends if self.side == NEXT else reversed(ends)))
         weights_TR = step_weights(inference, self.rule)
-        if self.rule == "mixture":
-            log_p_TRS = self.model.symbols.logits(inference.outputs_TBK).log_softmax(dim=-1)
-            log_p_RS = torch.logsumexp(log_p_TRS + weights_TR.log()[..., None], dim=0)
-        else:
-            output_RK = chosen(inference.outputs_TBK, weights_TR)
-            log_p_RS = self.model.symbols.logits(output_RK).log_softmax(dim=-1)
-        step_BW = (weights_TR.argmax(dim=0) + 1).view_as(last_BW)
-        return Next(hidden_SBWK, log_p_RS.view(1, *last_BW.shape, -1), step_BW)
+        log_p_RS = _mixed_log_p(self.model, inference, weights_TR, self.side)
+        return Next(hidden_SBWK, log_p_RS.view(1, *last_BW.shape, -1))
+
+
+Source = FromOnce | FromParts
+
+
+def _mixed_log_p(model: PathsModel, inference: Inference, weights_TR: Tensor, side: int) -> Tensor:
+    """log p of each symbol, (R, S), with the steps weighted: by one of them, or by several."""
+    if (weights_TR.amax(dim=0) == 1).all():
+        output_RK = chosen(inference.outputs_TBK, weights_TR)
+        return model.symbols.logits(output_RK, side).log_softmax(dim=-1)
+    log_p_TRS = model.symbols.logits(inference.outputs_TBK, side).log_softmax(dim=-1)
+    return torch.logsumexp(log_p_TRS + weights_TR.log()[..., None], dim=0)
 
 
 def chosen(outputs_TBK: Tensor, weights_TB: Tensor) -> Tensor:
@@ -138,11 +152,20 @@ def answer(
 
     A beam search for the likeliest path; width 1 is greedy decoding.
     """
-    source: FromOnce | FromEach
-    if model.decoder is None:
-        source = FromEach(model, ends_B, rule)
-    else:
+    if model.decoder is not None:
         source = FromOnce(model, starts_B, ends_B, rule)
+        beams = _search(source, starts_B, ends_B, emit, width)
+        log_p_B = torch.logsumexp(beams.log_p_SBW[:, :, 0], dim=0)
+        return Answers(_with_ends(beams.nodes_BWL[:, 0], ends_B), log_p_B, source.step_B)
+    after = FromParts(model, ends_B, rule, NEXT)
+    before = FromParts(model, starts_B, rule, PREVIOUS)
+    forth = _search(after, starts_B, ends_B, emit, width)
+    back = _search(before, ends_B, starts_B, emit.reversed(), width)
+    return _likeliest(model, _paths(forth, ends_B), _paths(back, starts_B), rule)
+
+
+def _search(source: Source, starts_B: Tensor, ends_B: Tensor, emit: Emit, width: int) -> Beams:
+    """The W best paths of a beam search, the best first."""
     queries = len(starts_B)
     log_p_SBW = source.log_weights_SB.new_full((*source.log_weights_SB.shape, width), -torch.inf)
     log_p_SBW[:, :, 0] = source.log_weights_SB
@@ -150,20 +173,82 @@ def answer(
         source.first_SBK[:, :, None].expand(-1, -1, width, -1),
         log_p_SBW,
         starts_B[:, None, None].expand(-1, width, 1),
-        torch.zeros(queries, width, dtype=torch.long, device=starts_B.device),
         torch.zeros(queries, width, dtype=torch.bool, device=starts_B.device),
     )
     for _ in range(emit.most_nodes):
         beams = _advance(source, beams, ends_B, emit)
         if beams.finished_BW.all():
             break
-    paths_BL = _with_ends(beams.nodes_BWL[:, 0], ends_B)
-    symbols_B = (paths_BL != NO_NODE).sum(dim=1) - 1
-    step_B = (beams.steps_BW[:, 0] / symbols_B).round().long()
-    return Answers(paths_BL, torch.logsumexp(beams.log_p_SBW[:, :, 0], dim=0), step_B)
+    return beams
 
 
-def _advance(source: FromOnce | FromEach, beams: Beams, ends_B: Tensor, emit: Emit) -> Beams:
+def _paths(beams: Beams, ends_B: Tensor) -> list[list[Path_]]:
+    """The paths kept for each query, as tuples; none that the search had no place to fill with."""
+    kept_BW = torch.logsumexp(beams.log_p_SBW, dim=0) > -torch.inf
+    ends_BW = ends_B[:, None].expand_as(kept_BW)
+    rows = _with_ends(beams.nodes_BWL.flatten(0, 1), ends_BW.flatten()).tolist()
+    paths = [tuple(node for node in row if node != NO_NODE) for row in rows]
+    width = kept_BW.shape[1]
+    return [
+        [paths[query * width + place] for place, kept in enumerate(row) if kept]
+        for query, row in enumerate(kept_BW.tolist())
+    ]
+
+
+def _likeliest(
+    model: PathsModel, forth: list[list[Path_]], back: list[list[Path_]], rule: str
+) -> Answers:
+    """Of the paths written from either end, the one whose parts are likeliest on average."""
+    written = [
+        list(dict.fromkeys([*ahead, *(path[::-1] for path in behind)]))
+        for ahead, behind in zip(forth, back, strict=True)
+    ]
+    log_p, steps = part_means(model, list({path for paths in written for path in paths}), rule)
+    best = [max(paths, key=log_p.__getitem__) for paths in written]
+    rows = [torch.tensor(path) for path in best]
+    paths_BL = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=NO_NODE)
+    device = model.symbols.bias_GS.device
+    return Answers(
+        paths_BL.to(device),
+        torch.tensor([log_p[path] for path in best], device=device),
+        torch.tensor([steps[path] for path in best], device=device).round().long(),
+    )
+
+
+def part_means(
+    model: PathsModel, paths: list[Path_], rule: str
+) -> tuple[dict[Path_, float], dict[Path_, float]]:
+    """The means over each path's parts: of log p of both answers, and of the step they come from.
+
+    Paths share most of their parts, so the network is asked of each pair of nodes once.
+    """
+    paths = sorted(paths, key=len, reverse=True)
+    device = model.symbols.bias_GS.device
+    parts = parts_of(lay_out(paths, model.num_nodes).to(device), model.num_nodes)
+    pairs_U, pair_P = torch.unique(parts.from_P * model.num_nodes + parts.to_P, return_inverse=True)
+    sums = torch.zeros(3, len(paths), device=device)
+    order_P = pair_P.argsort()
+    for first in range(0, len(pairs_U), ASKED):
+        asked_Q = pairs_U[first : first + ASKED]
+        bounds = torch.tensor([first, first + ASKED], device=device)
+        low, high = torch.searchsorted(pair_P[order_P], bounds).tolist()
+        part_P = order_P[low:high]
+        question_P = pair_P[part_P] - first
+        inference = model(asked_Q // model.num_nodes, asked_Q % model.num_nodes)
+        weights_TQ = step_weights(inference, rule)
+        after_QS, before_QS = (
+            _mixed_log_p(model, inference, weights_TQ, side) for side in model.symbols.sides
+        )
+        log_p_P = after_QS[question_P, parts.next_P[part_P]]
+        log_p_P += before_QS[question_P, parts.previous_P[part_P]]
+        step_P = (weights_TQ.argmax(dim=0) + 1.0)[question_P]
+        found = torch.stack([log_p_P, step_P, torch.ones_like(step_P)])
+        sums.index_add_(1, parts.path_P[part_P], found)
+    log_p, steps = (sums[:2] / sums[2]).tolist()
+    return dict(zip(paths, log_p, strict=True)), dict(zip(paths, steps, strict=True))
+
+
+def _advance(source: Source, beams: Beams, ends_B: Tensor, emit: Emit) -> Beams:
     """Every path by one symbol, then the best W of all."""
     last_BW = beams.nodes_BWL[:, :, -1]
     following = source(beams.hidden_SBWK, last_BW)
@@ -177,12 +262,10 @@ def _advance(source: FromOnce | FromEach, beams: Beams, ends_B: Tensor, emit: Em
     query_B1 = torch.arange(len(ends_B), device=last_BW.device)[:, None]
     finished_BW = symbol_BW == end
     node_BW = torch.where(finished_BW, last_BW[query_B1, origin_BW], symbol_BW)
-    steps_BW = beams.steps_BW + torch.where(beams.finished_BW, 0, following.step_BW)
     return Beams(
         following.hidden_SBWK[:, query_B1, origin_BW],
         log_p[:, query_B1, origin_BW, symbol_BW],
         torch.cat([beams.nodes_BWL[query_B1, origin_BW], node_BW[:, :, None]], dim=2),
-        steps_BW[query_B1, origin_BW],
         finished_BW,
     )
 

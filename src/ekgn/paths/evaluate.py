@@ -112,7 +112,7 @@ def solver(model: PathsModel, emit: Emit, rule: str, beam: int) -> Solver:
 
 def ask(model: PathsModel, emit: Emit, rule: str, beam: int, starts: Ints, ends: Ints) -> Answers:
     """The answers to queries given by number."""
-    device = model.symbols.bias_S.device
+    device = model.symbols.bias_GS.device
     starts_B = torch.from_numpy(np.asarray(starts, np.int64)).to(device)
     ends_B = torch.from_numpy(np.asarray(ends, np.int64)).to(device)
     with torch.inference_mode():

@@ -95,7 +95,7 @@ def explain(
     A network that is asked at each place has a stop probability at each: the mean along the answer.
     """
     graph.check_query(start, end)
-    device = model.symbols.bias_S.device
+    device = model.symbols.bias_GS.device
     query = torch.tensor([start], device=device), torch.tensor([end], device=device)
     with torch.inference_mode():
         answered = answer(model, *query, emit, rule, beam)

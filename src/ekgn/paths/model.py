@@ -1,8 +1,8 @@
 """Encoder and decoder of shortest path synthesis, around the network.
 
-Shape letters, beside those of ekgn.network: L places in a path, N nodes, R (path, place) pairs of a
-batch, W paths kept by a beam search; S streams of the decoder, or last N + 1 symbols (the nodes and
-the end symbol).
+Shape letters, beside those of ekgn.network: L places in a path, N nodes, P parts of the paths of a
+batch, R (path, place) pairs of it, W paths kept by a beam search, G sides of a part; S streams of
+the decoder, or last N + 1 symbols (the nodes and the end symbol).
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from ekgn.network.inference import Inference
 from ekgn.network.layers import first_state_norm, shared_dropout
 from ekgn.network.network import Network
 from ekgn.network.objective import Loss, objective
-from ekgn.paths.batches import Batch
+from ekgn.paths.batches import Batch, parts_of
 from ekgn.paths.settings import PathsSettings
+
+NEXT, PREVIOUS = 0, 1  # the sides of a part to go on from: its start, its end
 
 
 def node_table(num_nodes: int, settings: PathsSettings) -> nn.Embedding:
@@ -56,36 +58,42 @@ class FirstHidden(nn.Module):
 class Symbols(nn.Module):
     """What may come next, a node or the end symbol: vectors to score them by, and nodes to read.
 
-    With tied nodes, one table does both.
+    With tied nodes, one table does both. Each of the sides to go on from, the start and the end of
+    a part, has its own output and end symbol.
     """
 
-    def __init__(self, num_nodes: int, input_size: int, settings: PathsSettings) -> None:
+    def __init__(
+        self, num_nodes: int, input_size: int, settings: PathsSettings, sides: int
+    ) -> None:
         super().__init__()
         size = settings.embedding_dim
         self.dropout = settings.output_dropout
         self.tied = settings.tie_nodes
+        self.sides = range(sides)
         self.nodes = node_table(num_nodes, settings)
-        self.output = nn.Linear(input_size, size) if self.tied else nn.Identity()
-        self.symbols_SK = nn.Parameter(
-            torch.empty(1 if self.tied else num_nodes + 1, size if self.tied else input_size)
+        self.outputs = nn.ModuleList(
+            nn.Linear(input_size, size) if self.tied else nn.Identity() for _ in self.sides
         )
-        nn.init.normal_(self.symbols_SK, std=0.1)
-        self.bias_S = nn.Parameter(torch.zeros(num_nodes + 1))
+        own = (1, size) if self.tied else (num_nodes + 1, input_size)
+        self.symbols_GSK = nn.Parameter(torch.empty(sides, *own))
+        nn.init.normal_(self.symbols_GSK, std=0.1)
+        self.bias_GS = nn.Parameter(torch.zeros(sides, num_nodes + 1))
 
-    def table(self) -> Tensor:
+    def table(self, side: int) -> Tensor:
         """The vector of each symbol: the nodes, then the end symbol."""
-        return torch.cat([self.nodes.weight, self.symbols_SK]) if self.tied else self.symbols_SK
+        own_SK = self.symbols_GSK[side]
+        return torch.cat([self.nodes.weight, own_SK]) if self.tied else own_SK
 
-    def logits(self, vectors: Tensor) -> Tensor:
+    def logits(self, vectors: Tensor, side: int = NEXT) -> Tensor:
         """The score of each symbol."""
-        return F.linear(self.output(vectors), self.table(), self.bias_S)
+        return F.linear(self.outputs[side](vectors), self.table(side), self.bias_GS[side])
 
-    def log_p(self, vectors_TRK: Tensor, targets_R: Tensor) -> tuple[Tensor, Tensor]:
-        """log p of the symbol that comes next, and its |o|² + |y|², for each step and place."""
+    def log_p(self, vectors_TRK: Tensor, targets_R: Tensor, side: int) -> tuple[Tensor, Tensor]:
+        """log p of the symbol that is right, and its |o|² + |y|², for each step and question."""
         vectors_TRK = shared_dropout(vectors_TRK, self.dropout, self.training)
         steps, rows, _ = vectors_TRK.shape
-        outputs_TRK, table_SK = self.output(vectors_TRK), self.table()
-        logits = F.linear(outputs_TRK, table_SK, self.bias_S).flatten(0, 1)
+        outputs_TRK, table_SK = self.outputs[side](vectors_TRK), self.table(side)
+        logits = F.linear(outputs_TRK, table_SK, self.bias_GS[side]).flatten(0, 1)
         loss = F.cross_entropy(logits, targets_R.repeat(steps), reduction="none")
         size_TR = outputs_TRK.square().sum(dim=-1) + table_SK.square().sum(dim=-1)[targets_R]
         return -loss.view(steps, rows), size_TR
@@ -139,20 +147,20 @@ class ReadPair(nn.Module):
 class Reading(NamedTuple):
     """What the network was asked while a batch of paths was read, and the paths' probabilities."""
 
-    inference: Inference  # of P questions: one for each path, or one for each of its places
+    inference: Inference  # of P questions: one for each path, or one for each of its parts
     log_p_TP: Tensor  # log p(what is right | o_t)
     path_P: Tensor
-    size_TR: Tensor  # |o|² + |y|² at each place
+    size_TR: Tensor  # |o|² + |y|² of each answer
 
 
 class PathsModel(nn.Module):
-    """The network, asked once for where a path decoder starts, or at each place what is next."""
+    """The network, asked once for where a path decoder starts, or of each part what goes on."""
 
     def __init__(self, num_nodes: int, settings: PathsSettings) -> None:
         super().__init__()
         self.settings = settings
         self.num_nodes = num_nodes
-        pair, size = 2 * settings.embedding_dim, settings.decoder_size
+        pair, size, sides = 2 * settings.embedding_dim, settings.decoder_size, 1
         self.decoder: PathDecoder | None = None
         self.network: nn.Module
         if settings.system == "seq2seq":
@@ -164,35 +172,46 @@ class PathsModel(nn.Module):
             self.network = Network(encoder, FirstHidden(pair, size), pair, settings)
             self.decoder = PathDecoder(size, settings)
         else:
-            size = pair
+            size, sides = pair, 2
             self.network = Network(Encoder(pair, settings), nn.Identity(), pair, settings)
-        self.symbols = Symbols(num_nodes, size, settings)
+        self.symbols = Symbols(num_nodes, size, settings, sides)
         self.own_nodes = None if settings.tie_nodes else node_table(num_nodes, settings)
 
     def forward(self, starts_B: Tensor, ends_B: Tensor, max_steps: int | None = None) -> Inference:
-        """The network's record of [start, end]; at each place, the start is the place reached."""
+        """The network's record of [start, end], of a whole path or of a part of it."""
         nodes = self.own_nodes or self.symbols.nodes
         record: Inference = self.network(nodes(starts_B), nodes(ends_B), max_steps=max_steps)
         return record
 
     def read(self, batch: Batch, max_steps: int | None = None) -> Reading:
         """The probabilities of the batch's paths, by teacher forcing."""
+        if self.decoder is None:
+            return self._read_parts(batch, max_steps)
+        return self._read_places(self.decoder, batch, max_steps)
+
+    def _read_parts(self, batch: Batch, max_steps: int | None) -> Reading:
+        """The network is asked of every part; it is right if both of its answers are."""
+        parts = parts_of(batch, self.num_nodes)
+        inference = self(parts.from_P, parts.to_P, max_steps)
+        outputs_TPK = inference.outputs_TBK
+        after_TP, after_size_TP = self.symbols.log_p(outputs_TPK, parts.next_P, NEXT)
+        before_TP, before_size_TP = self.symbols.log_p(outputs_TPK, parts.previous_P, PREVIOUS)
+        size_TP = after_size_TP + before_size_TP
+        return Reading(inference, after_TP + before_TP, parts.path_P, size_TP)
+
+    def _read_places(self, decoder: PathDecoder, batch: Batch, max_steps: int | None) -> Reading:
+        """The network is asked once, and the decoder goes along the path from each of its steps."""
         everyone_B = torch.arange(len(batch.starts_B), device=batch.starts_B.device)
         places = list(enumerate(batch.active))
         targets_R = torch.cat([batch.targets_BL[:count, place] for place, count in places])
         path_R = torch.cat([everyone_B[:count] for count in batch.active])
-        if self.decoder is None:
-            here_R = torch.cat([batch.inputs_BL[:count, place] for place, count in places])
-            inference = self(here_R, batch.ends_B[path_R], max_steps)
-            log_p_TR, size_TR = self.symbols.log_p(inference.outputs_TBK, targets_R)
-            return Reading(inference, log_p_TR, path_R, size_TR)
         inference = self(batch.starts_B, batch.ends_B, max_steps)
         hidden_TBK, hidden = inference.outputs_TBK, []
         for place, count in places:
-            nodes_BK = self.symbols.nodes(batch.inputs_BL[:count, place])
-            hidden_TBK = self.decoder(hidden_TBK[:, :count], nodes_BK)
+            nodes_BK = self.symbols.nodes(batch.nodes_BL[:count, place])
+            hidden_TBK = decoder(hidden_TBK[:, :count], nodes_BK)
             hidden.append(hidden_TBK)
-        log_p_TR, size_TR = self.symbols.log_p(torch.cat(hidden, dim=1), targets_R)
+        log_p_TR, size_TR = self.symbols.log_p(torch.cat(hidden, dim=1), targets_R, NEXT)
         log_p_TB = log_p_TR.new_zeros(inference.log_stop_weights_TB.shape)
         log_p_TB = log_p_TB.index_add(1, path_R, log_p_TR)
         return Reading(inference, log_p_TB, everyone_B, size_TR)

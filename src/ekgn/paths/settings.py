@@ -20,10 +20,11 @@ class PathsSettings(Settings):
     )
     init_scale: float = knob(1.0, "standard deviation of new node vectors", gt=0)
     tie_nodes: bool = knob(False, "one node table for encoder, decoder input and decoder output")
-    lookups: Literal["once", "each"] = knob(
+    lookups: Literal["once", "parts"] = knob(
         "once",
         "what the network is asked: once, where the decoder shall start from to write the path; or "
-        "at each place of the path, [the node reached, the end], which node comes next",
+        "of each part of a path, [its start, its end], which node follows the one and which "
+        "precedes the other",
     )
     decoder_dropout: float = knob(0.0, "dropout on the decoder's inputs", ge=0, lt=1)
     subpaths: bool = knob(
@@ -52,7 +53,8 @@ class PathsSettings(Settings):
             "valid_every": 10,
             "init_scale": 0.1,
             "tie_nodes": True,
-            "lookups": "each",
+            "lookups": "parts",
+            "beam": 4,
         },
     }
     DEFAULT_PRESET: ClassVar[str] = "base"
