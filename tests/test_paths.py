@@ -390,6 +390,20 @@ def test_decoding_can_be_kept_to_what_was_seen(data: PathsData) -> None:
     assert np.mean([part.seen_edges[hop] for hop in hops]) > 0.8
 
 
+@pytest.mark.parametrize("lookups", ["once", "parts"])
+def test_the_only_path_that_is_allowed_is_the_answer(lookups: str) -> None:
+    allowed = torch.zeros(5, 5, dtype=torch.bool)
+    for hop in ((0, 2), (2, 1), (1, 4), (3, 4)):
+        allowed[hop] = True
+    emit = Emit(allowed, True, most_nodes=4)
+    for seed in range(5):
+        torch.manual_seed(seed)
+        model = PathsModel(5, tiny(lookups=lookups)).eval()
+        with torch.inference_mode():
+            found = answer(model, torch.tensor([0]), torch.tensor([4]), emit, "argmax", 60)
+        assert [node for node in found.paths_BL[0].tolist() if node >= 0] == [0, 2, 1, 4]
+
+
 def test_search_ends_when_everything_is_forbidden(data: PathsData) -> None:
     model = PathsModel(40, tiny()).eval()
     nothing = Emit(torch.zeros(40, 40, dtype=torch.bool), True, most_nodes=4)

@@ -182,29 +182,27 @@ def _search(source: Source, starts_B: Tensor, ends_B: Tensor, emit: Emit, width:
     return beams
 
 
-def _paths(beams: Beams, ends_B: Tensor) -> list[list[Path_]]:
-    """The paths kept for each query, as tuples; none that the search had no place to fill with."""
-    kept_BW = torch.logsumexp(beams.log_p_SBW, dim=0) > -torch.inf
-    ends_BW = ends_B[:, None].expand_as(kept_BW)
-    rows = _with_ends(beams.nodes_BWL.flatten(0, 1), ends_BW.flatten()).tolist()
+def _paths(beams: Beams, ends_B: Tensor) -> list[dict[Path_, bool]]:
+    """The paths kept for each query, and whether each keeps to what is allowed."""
+    log_p_BW = torch.logsumexp(beams.log_p_SBW, dim=0)
+    width = log_p_BW.shape[1]
+    rows = _with_ends(beams.nodes_BWL.flatten(0, 1), ends_B.repeat_interleave(width)).tolist()
     paths = [tuple(node for node in row if node != NO_NODE) for row in rows]
-    width = kept_BW.shape[1]
-    return [
-        [paths[query * width + place] for place, kept in enumerate(row) if kept]
-        for query, row in enumerate(kept_BW.tolist())
-    ]
+    allowed = (log_p_BW > FORBIDDEN / 2).flatten().tolist()
+    every = list(zip(paths, allowed, strict=True))
+    return [dict(every[first : first + width][::-1]) for first in range(0, len(every), width)]
 
 
 def _likeliest(
-    model: PathsModel, forth: list[list[Path_]], back: list[list[Path_]], rule: str
+    model: PathsModel, forth: list[dict[Path_, bool]], back: list[dict[Path_, bool]], rule: str
 ) -> Answers:
     """Of the paths written from either end, the one whose parts are likeliest on average."""
     written = [
-        list(dict.fromkeys([*ahead, *(path[::-1] for path in behind)]))
+        ahead | {path[::-1]: allowed for path, allowed in behind.items()}
         for ahead, behind in zip(forth, back, strict=True)
     ]
     log_p, steps = part_means(model, list({path for paths in written for path in paths}), rule)
-    best = [max(paths, key=log_p.__getitem__) for paths in written]
+    best = [max(paths, key=lambda path: (paths[path], log_p[path])) for paths in written]
     rows = [torch.tensor(path) for path in best]
     paths_BL = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=NO_NODE)
     device = model.symbols.bias_GS.device
@@ -227,12 +225,9 @@ def part_means(
     parts = parts_of(lay_out(paths, model.num_nodes).to(device), model.num_nodes)
     pairs_U, pair_P = torch.unique(parts.from_P * model.num_nodes + parts.to_P, return_inverse=True)
     sums = torch.zeros(3, len(paths), device=device)
-    order_P = pair_P.argsort()
     for first in range(0, len(pairs_U), ASKED):
         asked_Q = pairs_U[first : first + ASKED]
-        bounds = torch.tensor([first, first + ASKED], device=device)
-        low, high = torch.searchsorted(pair_P[order_P], bounds).tolist()
-        part_P = order_P[low:high]
+        part_P = torch.nonzero((pair_P >= first) & (pair_P < first + ASKED))[:, 0]
         question_P = pair_P[part_P] - first
         inference = model(asked_Q // model.num_nodes, asked_Q % model.num_nodes)
         weights_TQ = step_weights(inference, rule)

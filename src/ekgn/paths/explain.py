@@ -54,7 +54,7 @@ class Step:
     step: int
     stop_probability: float  # v_t
     stop_weight: float  # q_t
-    probability: float  # p(path | o_t)
+    probability: float  # p(path | o_t), of parts the geometric mean
     route: Route
 
 
@@ -92,7 +92,7 @@ def explain(
 ) -> Explanation:
     """The steps of one query: the path each would write, and where the answer stops.
 
-    A network that is asked at each place has a stop probability at each: the mean along the answer.
+    A network that is asked of parts has a stop probability at each: the mean over the answer's.
     """
     graph.check_query(start, end)
     device = model.symbols.bias_GS.device
