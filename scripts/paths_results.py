@@ -51,6 +51,7 @@ EXTRA: dict[str, dict[str, Any]] = {
     "ekgn-once": {"lookups": "once"},
     "seq2seq-low-dropout": {"system": "seq2seq"},
     "seq2seq-subpaths": {**BASELINE, "subpaths": True, "epochs": 12},
+    "seq2seq-long": {**BASELINE, "epochs": 400},
 }
 
 log = logging.getLogger("paths_results")

@@ -29,6 +29,7 @@ ORDER = (
     "dynamic programming",
     "EKGN, T_max = 1",
     "EKGN, asked once",
+    "seq2seq, as long as EKGN",
     "seq2seq, with sub-paths",
     "seq2seq, the network's dropout",
 )
@@ -89,6 +90,8 @@ def system_of(record: Record) -> str:
         words.append(f"T_max = {settings['max_steps']}")
     if settings["subpaths"]:
         words.append("with sub-paths")
+    if not network and settings["epochs"] > 100:
+        words.append("as long as EKGN")
     if not network and settings["input_dropout"] < 0.1:
         words.append("the network's dropout")
     if network and settings["lookups"] == "once":

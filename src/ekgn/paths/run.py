@@ -40,7 +40,7 @@ class Answer:
     start: int
     end: int
     route: Route
-    probability: float
+    probability: float  # of the path; asked of parts, the geometric mean over them
     step: int
     shortest: Route
 
