@@ -21,6 +21,8 @@ from ekgn.files import write_json
 from ekgn.kbc.explain import Explainer
 from ekgn.kbc.graph import KnowledgeGraph, Vocabulary
 from ekgn.report import KINDS, choose_examples, render
+from ekgn.web.overview import metrics_reply
+from ekgn.web.schema import RunSummary
 from tests.conftest import tiny_settings
 
 VOID = {"meta", "br", "wbr", "link", "img", "input", "hr"}
@@ -113,6 +115,18 @@ def test_one_step_runs_have_a_report(family: KnowledgeGraph, tmp_path: Path) -> 
     settings = tiny_settings(epochs=2, valid_every=2, max_steps=1)
     text = render(api.train(family, settings, out=tmp_path / "run"))
     assert "it has no lookups" in text
+
+
+def test_the_network_alone_has_a_row_where_rules_have_a_share(
+    family: KnowledgeGraph, tmp_path: Path, text: str
+) -> None:
+    settings = tiny_settings(epochs=2, valid_every=2, rules_share=0.9)
+    run = api.train(family, settings, out=tmp_path / "run")
+    mixed = Page(render(run)).words
+    assert "network alone" in mixed and "rules have a share" in mixed
+    assert "network alone" not in Page(text).words
+    summary = RunSummary.model_construct()
+    assert metrics_reply(summary, run, settings).network_alone["test/argmax"]["micro"]["count"] > 0
 
 
 def test_empty_split(run: api.Run, monkeypatch: pytest.MonkeyPatch) -> None:
