@@ -179,9 +179,7 @@ def draw_curves(records: dict[str, Any]) -> None:
     """Validation hits@10 and mean rank over the minutes of training, one column for each data."""
     from ekgn.canvas import BLUE, new_figure, save
 
-    columns: dict[str, list[Any]] = {}
-    for record in records.values():
-        columns.setdefault(record["data"]["name"], []).append(record["curve"])
+    columns = {data: [run["curve"] for run in runs] for data, runs in _by_data(records).items()}
     figure = new_figure(3.0 * len(columns), 4.6)
     panels = figure.subplots(2, len(columns), squeeze=False)
     for column, (data, curves) in enumerate(columns.items()):
@@ -251,28 +249,37 @@ def _rules_table(base: dict[str, Any]) -> str:
 
 def _depth_table(depth: dict[str, Any], kbc: dict[str, Any]) -> str:
     """T_max 1 and 5 beside the published runs of the same preset, by equal numbers of epochs."""
-    preset = next(iter(depth.values()))["row"]["preset"]
-    published = [record for name, record in kbc.items() if name.startswith(f"fb15k-237-{preset}")]
-    runs = sorted([*depth.values(), *published], key=lambda run: run["settings"]["max_steps"])
     rows = []
-    for run in runs:
-        steps, found = run["settings"]["max_steps"], run["analysis"]["metrics"]
-        rows.append(
-            [
-                str(steps),
-                str(run["settings"]["seed"]),
-                _pair(found["argmax"]),
-                f"{found['argmax']['mrr']:.3f}",
-                _pair(found["step:1"]),
-                _pair(found[f"step:{steps}"]),
-            ]
-        )
-    columns = ["T_max", "seed", "hits@10 / MR", "MRR", "at step 1", "at the last step"]
+    for data, runs in _by_data(depth).items():
+        preset = runs[0]["row"]["preset"]
+        start = f"{data.casefold()}-{preset}-"
+        runs = [*runs, *(record for name, record in kbc.items() if name.startswith(start))]
+        for run in sorted(runs, key=lambda run: run["settings"]["max_steps"]):
+            steps, found = run["settings"]["max_steps"], run["analysis"]["metrics"]
+            rows.append(
+                [
+                    f"{data}, `{preset}`, {run['epochs']:.0f} epochs",
+                    str(steps),
+                    str(run["settings"]["seed"]),
+                    _pair(found["argmax"]),
+                    f"{found['argmax']['mrr']:.3f}",
+                    _pair(found["step:1"]),
+                    _pair(found[f"step:{steps}"]),
+                ]
+            )
+    columns = ["data", "T_max", "seed", "hits@10 / MR", "MRR", "at step 1", "at the last step"]
     return (
-        f"## Depth\n\nFB15k-237, validation, preset `{preset}` for all of its "
-        f"{runs[0]['epochs']:.0f} epochs. Made by `python scripts/ablation.py depth`; the records "
-        "are in `results/depth`.\n\n" + _table(columns, rows) + "\n"
+        "## Depth\n\nValidation, all epochs of a preset. Made by `python scripts/ablation.py "
+        "depth`; the records are in `results/depth`.\n\n" + _table(columns, rows) + "\n"
     )
+
+
+def _by_data(records: dict[str, Any]) -> dict[str, list[Any]]:
+    """Records by the name of their data."""
+    found: dict[str, list[Any]] = {}
+    for record in records.values():
+        found.setdefault(record["data"]["name"], []).append(record)
+    return found
 
 
 def _peers_table(peers: dict[str, Any], base: dict[str, Any]) -> str:
