@@ -63,20 +63,21 @@ class Parts(NamedTuple):
 
 def parts_of(batch: Batch, end_symbol: int) -> Parts:
     """All parts of a batch's paths."""
-    nodes_BL, everyone_B = batch.nodes_BL, torch.arange(len(batch.nodes_BL))
-    everyone_B = everyone_B.to(nodes_BL.device)
+    nodes_BL = batch.nodes_BL
+    everyone_B = torch.arange(len(nodes_BL), device=nodes_BL.device)
+    end_B = torch.full_like(everyone_B, end_symbol)
     found: list[tuple[Tensor, ...]] = []
-    for last in range(1, nodes_BL.shape[1]):
-        count = batch.active[last - 1]
-        rows_CL = nodes_BL[:count]
+    for last, count in enumerate(batch.active, start=1):
         for first in range(last):
-            edge = last == first + 1
-            none = torch.full_like(rows_CL[:, 0], end_symbol)
-            following = none if edge else rows_CL[:, first + 1]
-            preceding = none if edge else rows_CL[:, last - 1]
-            found.append(
-                (rows_CL[:, first], rows_CL[:, last], following, preceding, everyone_B[:count])
+            is_edge = last == first + 1
+            part = (
+                nodes_BL[:, first],
+                nodes_BL[:, last],
+                end_B if is_edge else nodes_BL[:, first + 1],
+                end_B if is_edge else nodes_BL[:, last - 1],
+                everyone_B,
             )
+            found.append(tuple(column_B[:count] for column_B in part))
     return Parts(*(torch.cat(column) for column in zip(*found, strict=True)))
 
 

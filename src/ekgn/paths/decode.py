@@ -232,7 +232,7 @@ def part_means(
         inference = model(asked_Q // model.num_nodes, asked_Q % model.num_nodes)
         weights_TQ = step_weights(inference, rule)
         after_QS, before_QS = (
-            _mixed_log_p(model, inference, weights_TQ, side) for side in model.symbols.sides
+            _mixed_log_p(model, inference, weights_TQ, side) for side in (NEXT, PREVIOUS)
         )
         log_p_P = after_QS[question_P, parts.next_P[part_P]]
         log_p_P += before_QS[question_P, parts.previous_P[part_P]]

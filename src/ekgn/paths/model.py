@@ -69,10 +69,9 @@ class Symbols(nn.Module):
         size = settings.embedding_dim
         self.dropout = settings.output_dropout
         self.tied = settings.tie_nodes
-        self.sides = range(sides)
         self.nodes = node_table(num_nodes, settings)
         self.outputs = nn.ModuleList(
-            nn.Linear(input_size, size) if self.tied else nn.Identity() for _ in self.sides
+            nn.Linear(input_size, size) if self.tied else nn.Identity() for _ in range(sides)
         )
         own = (1, size) if self.tied else (num_nodes + 1, input_size)
         self.symbols_GSK = nn.Parameter(torch.empty(sides, *own))
