@@ -37,7 +37,7 @@ test: $(DEV) ## Lint, type-check and run the tests
 	$(BIN)/pytest -n 2
 
 test-slow: $(DEV) ## Run the slow tests: peers and whole benchmarks
-	$(BIN)/pip install --quiet --constraint constraints.txt '.[peers]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[peers]'
 	$(BIN)/pytest -m slow
 
 lint: $(DEV) ## Only lint and type-check
@@ -47,7 +47,7 @@ format: $(DEV) ## Format the code
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 bench: $(DEV) ## Measure speed against yardsticks on this machine (needs EKGN_DATA)
-	$(BIN)/pip install --quiet --constraint constraints.txt '.[peers]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[peers]'
 	$(BIN)/python benchmarks/speed.py
 
 clean: ## Remove the environment and caches
