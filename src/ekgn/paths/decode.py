@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from ekgn.network.inference import Inference, step_weights
 from ekgn.paths.batches import lay_out, parts_of
-from ekgn.paths.graphs import NO_NODE, Path_, PathsData
+from ekgn.paths.graphs import NO_NODE, Path_, PathsData, plain_path
 from ekgn.paths.model import NEXT, PREVIOUS, PathsModel
 
 ASKED = 8192  # questions that are answered at a time
@@ -187,7 +187,7 @@ def _paths(beams: Beams, ends_B: Tensor) -> list[dict[Path_, bool]]:
     log_p_BW = torch.logsumexp(beams.log_p_SBW, dim=0)
     width = log_p_BW.shape[1]
     rows = _with_ends(beams.nodes_BWL.flatten(0, 1), ends_B.repeat_interleave(width)).tolist()
-    paths = [tuple(node for node in row if node != NO_NODE) for row in rows]
+    paths = map(plain_path, rows)
     allowed = (log_p_BW > FORBIDDEN / 2).flatten().tolist()
     every = list(zip(paths, allowed, strict=True))
     return [dict(every[first : first + width][::-1]) for first in range(0, len(every), width)]

@@ -10,7 +10,7 @@ import torch
 
 from ekgn.paths.batches import lay_out
 from ekgn.paths.decode import Emit, answer
-from ekgn.paths.graphs import NO_NODE, Path_, SphereGraph, words
+from ekgn.paths.graphs import Path_, SphereGraph, plain_path, words
 from ekgn.paths.model import PathsModel
 
 
@@ -117,8 +117,3 @@ def explain(
             )
     shortest = route(graph, graph.shortest(start, end))
     return Explanation(start, end, shortest, steps, route(graph, path), int(answered.step_B[0]))
-
-
-def plain_path(row: list[int]) -> Path_:
-    """A row of paths without its filling."""
-    return tuple(node for node in row if node != NO_NODE)

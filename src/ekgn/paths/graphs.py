@@ -133,6 +133,11 @@ class SphereGraph:
             )
 
 
+def plain_path(row: list[int]) -> Path_:
+    """A row of paths without its filling."""
+    return tuple(node for node in row if node != NO_NODE)
+
+
 def subpaths(path: Path_, least: int = 3) -> Iterator[Path_]:
     """Every contiguous sub-path of at least `least` nodes, the path itself included."""
     for first in range(len(path) - least + 1):
@@ -231,7 +236,7 @@ def _padded(paths: list[Path_]) -> Ints:
 
 
 def _unpadded(rows: Ints) -> list[Path_]:
-    return [tuple(node for node in row if node != NO_NODE) for row in rows.tolist()]
+    return [plain_path(row) for row in rows.tolist()]
 
 
 def make(

@@ -22,8 +22,8 @@ from ekgn.errors import EkgnError
 from ekgn.files import read_json, write_json
 from ekgn.paths.decode import Emit
 from ekgn.paths.evaluate import Evaluation, OnProgress, ask, evaluate, solver
-from ekgn.paths.explain import Explanation, Route, explain, plain_path, route
-from ekgn.paths.graphs import PathsData
+from ekgn.paths.explain import Explanation, Route, explain, route
+from ekgn.paths.graphs import PathsData, plain_path
 from ekgn.paths.model import PathsModel
 from ekgn.paths.settings import PathsSettings
 from ekgn.paths.task import PathsTask
