@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ekgn.config import Settings
 from ekgn.errors import EkgnError
 from ekgn.network.controller import Controller
 from ekgn.network.inference import Inference, step_weights
 from ekgn.network.layers import shared_dropout
-from ekgn.network.memory import EmbeddedKnowledgeGraph
 from ekgn.network.network import Network
 from ekgn.network.objective import objective
 from ekgn.network.termination import Termination, log_stop_weights
@@ -30,25 +30,26 @@ def cosine(a: Tensor, b: Tensor) -> float:
 
 
 def test_attention_is_the_equation_written_as_a_loop() -> None:
-    torch.manual_seed(0)
-    memory = EmbeddedKnowledgeGraph(num_slots=4, state_size=6, sharpness=10.0)
-    states = torch.randn(3, 6)
-    attention = memory.attend(states, memory.keys())
+    network, states = make_network(), torch.randn(3, 6)
+    memory, attention = network.memory, network(states).attention_LBM[0]
     for b in range(3):
         scores = [
             10.0 * cosine(memory.key.weight @ slot, memory.query.weight @ states[b])
             for slot in memory.slots_MH
         ]
         total = sum(math.exp(score) for score in scores)
-        for i in range(4):
+        for i in range(5):
             assert attention[b, i].item() == pytest.approx(math.exp(scores[i]) / total, rel=1e-4)
 
 
 def test_slots_start_with_unit_norm_and_attention_sums_to_one_and_survives_zero_states() -> None:
-    memory = EmbeddedKnowledgeGraph(num_slots=7, state_size=6, sharpness=10.0)
-    assert torch.allclose(memory.slots_MH.norm(dim=1), torch.ones(7))
-    attention = memory.attend(torch.zeros(2, 6), memory.keys())
-    assert torch.allclose(attention, torch.full((2, 7), 1 / 7))
+    network = make_network(num_slots=7)
+    assert torch.allclose(network.memory.slots_MH.norm(dim=1), torch.ones(7))
+    states = torch.zeros(2, 6, requires_grad=True)
+    record = network(states)
+    assert torch.allclose(record.attention_LBM[0], torch.full((2, 7), 1 / 7))
+    record.outputs_TBK.sum().backward()
+    assert states.grad is not None and states.grad.isfinite().all()
 
 
 def test_fewer_steps_are_the_first_ones_and_the_last_of_them_takes_what_is_left() -> None:
@@ -69,14 +70,11 @@ def test_keep_bias_makes_new_states_stay_close_to_the_old() -> None:
     assert moves[2] < 1e-3
 
 
-@pytest.mark.parametrize("num_slots", [5, 50])  # few enough to be folded, and too many
-def test_the_controller_is_a_gru_cell_over_the_attention_vector(num_slots: int) -> None:
+def test_the_controller_is_a_gru_cell_with_its_input_half_apart() -> None:
     torch.manual_seed(0)
-    controller, slots = Controller(6), torch.randn(num_slots, 6)
-    states, attention = torch.randn(3, 6), torch.softmax(torch.randn(3, num_slots), dim=1)
-    folded = controller(states, controller.reader(slots)(attention))
-    direct = controller.cell(attention @ slots, states)
-    assert torch.allclose(folded, direct, atol=1e-6)
+    controller, states, inputs = Controller(6, 4), torch.randn(3, 6), torch.randn(3, 4)
+    apart = controller(states, controller.input_gates(inputs))
+    assert torch.allclose(apart, controller.cell(inputs, states), atol=1e-6)
 
 
 def test_stop_weights_by_hand() -> None:
@@ -108,7 +106,9 @@ def test_forward_reads_like_the_algorithm_box() -> None:
         expected = stop if step < 3 else torch.ones(2)
         assert torch.allclose(record.stop_probabilities_TB[step], expected, atol=1e-5)
         if step < 3:
-            attention = network.memory.attend(state, network.memory.keys())
+            query = network.memory.query(state)
+            cosines = F.cosine_similarity(query[:, None], network.memory.keys()[None], dim=2)
+            attention = torch.softmax(10.0 * cosines, dim=1)
             assert torch.allclose(record.attention_LBM[step], attention, atol=1e-5)
             state = network.controller.cell(attention @ network.memory.slots_MH, state)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Answers, Ints
@@ -33,7 +33,6 @@ from ekgn.kbc.ranking import (
     relation_categories,
 )
 from ekgn.network.inference import Inference
-from ekgn.network.memory import EmbeddedKnowledgeGraph
 
 Floats = NDArray[np.float64]
 OnProgress = Callable[[int, int], None]
@@ -176,41 +175,22 @@ class Replay:
         return scores
 
 
-class AveragedMemory(nn.Module):
-    """Stands in for the memory: every query gets the same attention, the mean of them all."""
-
-    def __init__(self, memory: EmbeddedKnowledgeGraph, attention_LM: Tensor) -> None:
-        super().__init__()
-        self.memory = memory
-        self.attention_LM = attention_LM
-        self._lookup = 0
-
-    @property
-    def slots_MH(self) -> Tensor:
-        return self.memory.slots_MH
-
-    def keys(self) -> Tensor:
-        """The network asks for the keys once, before its first lookup."""
-        self._lookup = 0
-        return self.memory.keys()
-
-    def attend(self, states_BH: Tensor, keys_MH: Tensor) -> Tensor:
-        """The mean attention of this lookup, whatever the state."""
-        attention_M = self.attention_LM[self._lookup]
-        self._lookup += 1
-        return attention_M.expand(len(states_BH), -1)
-
-
 @contextmanager
 def without_memory(model: KbcModel, attention_LM: Tensor) -> Iterator[None]:
-    """While inside, what the network reads from its memory does not depend on the query."""
+    """While inside, every query gets the same attention, `attention_LM`, from the memory."""
     network = model.network
-    memory = network.memory
-    network.memory = AveragedMemory(memory, attention_LM)  # type: ignore[assignment]
+
+    def look_up(first_BH: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+        states = [first_BH]
+        for read_H in attention_LM[: steps - 1] @ network.memory.slots_MH:
+            states.append(network.controller.cell(read_H.expand_as(first_BH), states[-1]))
+        return torch.stack(states), attention_LM[:, None].expand(-1, len(first_BH), -1)
+
+    network.look_up = look_up  # type: ignore[method-assign]
     try:
         yield
     finally:
-        network.memory = memory
+        del network.look_up
 
 
 def analyze(

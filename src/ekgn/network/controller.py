@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-_through_sigmoid = torch.ops.aten.sigmoid_backward  # gradient times y (1 - y)
-_through_tanh = torch.ops.aten.tanh_backward  # gradient times (1 - y²)
+_through_sigmoid = torch.ops.aten.sigmoid_backward.grad_input  # gradient times y (1 - y)
+_through_tanh = torch.ops.aten.tanh_backward.grad_input  # gradient times (1 - y²)
 
 
 class Controller(nn.Module):
@@ -32,46 +32,67 @@ class Controller(nn.Module):
         """W_ih e + b_ih for each vector: the input's share of the three gates."""
         return F.linear(vectors_MH, self.cell.weight_ih, self.cell.bias_ih)
 
-    def reader(self, slots_MH: Tensor) -> Callable[[Tensor], Tensor]:
-        """From attention over the slots to the input's share of the gates, the cheaper way."""
-        slots, size = slots_MH.shape
-        if 2 * slots > 3 * size:  # a step of M x 3H is dearer than one of M x H and one of H x 3H
-            return lambda attention_BM: self.input_gates(attention_BM @ slots_MH)
-        slot_gates_MG = self.input_gates(slots_MH)
-        return lambda attention_BM: attention_BM @ slot_gates_MG
-
     def forward(self, states_BH: Tensor, input_gates_BG: Tensor) -> Tensor:
         """The next state, from the state and the input's share of its gates."""
         state_gates_BG = F.linear(states_BH, self.cell.weight_hh, self.cell.bias_hh)
-        next_BH: Tensor = _Gates.apply(input_gates_BG, state_gates_BG, states_BH)  # type: ignore[no-untyped-call]
+        next_BH: Tensor = _NextStates.apply(input_gates_BG, state_gates_BG, states_BH)  # type: ignore[no-untyped-call]
         return next_BH
 
 
-class _Gates(torch.autograd.Function):
-    """r = σ(i_r + h_r), z = σ(i_z + h_z), n = tanh(i_n + r h_n), s' = n + z (s - n).
+class Gates(NamedTuple):
+    """What a step of the controller leaves for its derivative."""
 
-    The derivative is written out: the elementwise operations that autograd would record one by one
-    cost as much as the matrix products around them.
+    reset_BH: Tensor
+    update_BH: Tensor
+    hidden_BH: Tensor  # the state's share of the new
+    new_BH: Tensor
+
+
+def next_states(inputs_BG: Tensor, gates_BG: Tensor, states_BH: Tensor) -> tuple[Tensor, Gates]:
+    """r = σ(i_r + h_r), z = σ(i_z + h_z), n = tanh(i_n + r h_n), s' = n + z (s - n)."""
+    size = states_BH.shape[1]
+    reset_update = (inputs_BG[:, : 2 * size] + gates_BG[:, : 2 * size]).sigmoid_()
+    reset_BH, update_BH = reset_update[:, :size], reset_update[:, size:]
+    hidden_BH = gates_BG[:, 2 * size :]
+    new_BH = torch.addcmul(inputs_BG[:, 2 * size :], reset_BH, hidden_BH).tanh_()
+    after_BH = torch.lerp(new_BH, states_BH, update_BH)
+    return after_BH, Gates(reset_BH, update_BH, hidden_BH, new_BH)
+
+
+def through_gates(
+    grad_BH: Tensor, gates: Gates, states_BH: Tensor, to_inputs_BG: Tensor, to_gates_BG: Tensor
+) -> Tensor:
+    """Writes the derivative by both shares of the gates; returns that by s through z alone."""
+    size = grad_BH.shape[1]
+    to_reset, to_update, to_new = to_inputs_BG.chunk(3, dim=1)
+    kept_BH = grad_BH * gates.update_BH
+    _through_tanh(grad_BH - kept_BH, gates.new_BH, grad_input=to_new)
+    to_step = (states_BH - gates.new_BH).mul_(grad_BH)
+    _through_sigmoid(to_step, gates.update_BH, grad_input=to_update)
+    _through_sigmoid(to_new * gates.hidden_BH, gates.reset_BH, grad_input=to_reset)
+    to_gates_BG[:, : 2 * size] = to_inputs_BG[:, : 2 * size]
+    torch.mul(to_new, gates.reset_BH, out=to_gates_BG[:, 2 * size :])
+    return kept_BH
+
+
+class _NextStates(torch.autograd.Function):
+    """One step, with its derivative written out.
+
+    The elementwise operations that autograd would record one by one cost as much as the matrix
+    products around them.
     """
 
     @staticmethod
     def forward(ctx: Any, inputs_BG: Tensor, gates_BG: Tensor, states_BH: Tensor) -> Tensor:
-        size = states_BH.shape[1]
-        reset_update = (inputs_BG[:, : 2 * size] + gates_BG[:, : 2 * size]).sigmoid_()
-        reset_BH, update_BH = reset_update[:, :size], reset_update[:, size:]
-        hidden_BH = gates_BG[:, 2 * size :]
-        new_BH = torch.addcmul(inputs_BG[:, 2 * size :], reset_BH, hidden_BH).tanh_()
-        ctx.save_for_backward(reset_BH, update_BH, hidden_BH, new_BH, states_BH)
-        return torch.lerp(new_BH, states_BH, update_BH)
+        after_BH, gates = next_states(inputs_BG, gates_BG, states_BH)
+        ctx.save_for_backward(states_BH, *gates)
+        return after_BH
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        (grad_BH,) = grads
-        reset_BH, update_BH, hidden_BH, new_BH, states_BH = ctx.saved_tensors
-        kept_BH = grad_BH * update_BH
-        to_new = _through_tanh(grad_BH - kept_BH, new_BH)
-        to_update = _through_sigmoid((states_BH - new_BH).mul_(grad_BH), update_BH)
-        to_reset = _through_sigmoid(to_new * hidden_BH, reset_BH)
-        to_inputs_BG = torch.cat([to_reset, to_update, to_new], dim=1)
-        to_gates_BG = torch.cat([to_reset, to_update, to_new.mul_(reset_BH)], dim=1)
+    @once_differentiable
+    def backward(ctx: Any, grad_BH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        states_BH, *gates = ctx.saved_tensors
+        to_inputs_BG = grad_BH.new_empty(len(grad_BH), 3 * grad_BH.shape[1])
+        to_gates_BG = torch.empty_like(to_inputs_BG)
+        kept_BH = through_gates(grad_BH, Gates(*gates), states_BH, to_inputs_BG, to_gates_BG)
         return to_inputs_BG, to_gates_BG, kept_BH

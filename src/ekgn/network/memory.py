@@ -21,9 +21,3 @@ class EmbeddedKnowledgeGraph(nn.Module):
         """λ · W_1 e_i / |W_1 e_i|: the same for a whole batch and for all of its steps."""
         keys_MH: Tensor = F.normalize(self.key(self.slots_MH), dim=1)
         return self.sharpness * keys_MH
-
-    def attend(self, states_BH: Tensor, keys_MH: Tensor) -> Tensor:
-        """a_{t,i} = softmax_i(λ cos(W_1 e_i, W_2 s_t)); x_t is this times the slots."""
-        query_BH = self.query(states_BH)
-        length_B1 = torch.linalg.vector_norm(query_BH, dim=1, keepdim=True)
-        return torch.softmax(query_BH @ keys_MH.T / (length_B1 + 1e-12), dim=1)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from ekgn.config import Settings
 from ekgn.network.controller import Controller
 from ekgn.network.inference import Inference
+from ekgn.network.lookups import look_up
 from ekgn.network.memory import EmbeddedKnowledgeGraph
 from ekgn.network.termination import Termination, log_stop_weights
 
@@ -32,23 +32,27 @@ class Network(nn.Module):
 
     def forward(self, *query: Tensor, max_steps: int | None = None) -> Inference:
         """The complete record of answering a batch of queries."""
-        state_BH = self.encoder(*query)
-        keys_MH = self.memory.keys()
-        read = self.controller.reader(self.memory.slots_MH)
-        states, attention = [state_BH], []
-        for _ in range((max_steps or self.max_steps) - 1):
-            attention_BM = self.memory.attend(state_BH, keys_MH)
-            state_BH = self.controller(state_BH, read(attention_BM))
-            states.append(state_BH)
-            attention.append(attention_BM)
-        states_TBH = torch.stack(states)
+        states_TBH, attention_LBM = self.look_up(self.encoder(*query), max_steps or self.max_steps)
         stop_logits_TB = self.termination(states_TBH)
         return Inference(
             states_TBH=states_TBH,
-            attention_LBM=torch.stack(attention)
-            if attention
-            else states_TBH.new_empty(0, len(state_BH), len(keys_MH)),
+            attention_LBM=attention_LBM,
             stop_logits_TB=stop_logits_TB,
             log_stop_weights_TB=log_stop_weights(stop_logits_TB),
             outputs_TBK=self.decoder(states_TBH),
+        )
+
+    def look_up(self, first_BH: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+        """The states of all steps from the first, and the attention of the lookups between them."""
+        memory, controller = self.memory, self.controller
+        if steps == 1:
+            return first_BH[None], first_BH.new_empty(0, len(first_BH), len(memory.slots_MH))
+        return look_up(
+            first_BH,
+            steps - 1,
+            keys_MH=memory.keys(),
+            slot_gates_MG=controller.input_gates(memory.slots_MH),
+            query_HH=memory.query.weight,
+            hidden_GH=controller.cell.weight_hh,
+            hidden_bias_G=controller.cell.bias_hh,
         )
