@@ -39,15 +39,15 @@ GROWTH = {
 }
 PRESETS = ("paper", "base", "sparse", "dense", "rules")  # all steps, where a preset starts with one
 TRIPLES = 4000  # ranked by both evaluators
-ROUNDS = 3  # of measurements that are compared, in turn: the machine is not always as fast
+TURNS = 10  # measurements that are compared take turns: the machine is not always as fast
+Turn = Callable[[float], dict[str, float]]  # what is measured in so many seconds
 
 
 def seconds_per_call(call: Callable[[], object], budget: float) -> float:
-    """The median time of a call over `budget` seconds, after two calls to warm up."""
-    call(), call()
+    """The median time of a call over `budget` seconds."""
     times: list[float] = []
     end = time.perf_counter() + budget
-    while time.perf_counter() < end or len(times) < 5:
+    while time.perf_counter() < end or not times:
         start = time.perf_counter()
         call()
         times.append(time.perf_counter() - start)
@@ -57,7 +57,7 @@ def seconds_per_call(call: Callable[[], object], budget: float) -> float:
 def product_rate() -> float:
     """FLOP/s of float32 matrix products of 1024 x 1024."""
     a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
-    return 2 * 1024**3 / seconds_per_call(lambda: a @ b, 1.0)
+    return 2 * 1024**3 / seconds_per_call(lambda: a @ b, 0.5)
 
 
 def speed_settings(preset: str) -> KbcSettings:
@@ -65,27 +65,33 @@ def speed_settings(preset: str) -> KbcSettings:
     return KbcSettings.build(preset, overrides={"deepen_at": 0.0})
 
 
-def engine(preset: str, budget: float) -> dict[str, float]:
+def engine(preset: str) -> Turn:
     """Triples per second of training on FB15k-237, beside the machine's own matrix products."""
     graph = load_graph("fb15k-237")
     trainer = Trainer(KbcTask(graph, speed_settings(preset)), RunFolder(Path("unused")))
     counter = FlopCounterMode(display=False)
     with counter:
         trainer._step()
-    available = product_rate()
-    seconds = seconds_per_call(trainer._step, budget)
     needed = counter.get_total_flops()
-    return {
-        "seconds_per_step": seconds,
-        "triples_per_second": 2 * len(graph.train) / trainer.per_epoch / seconds,
-        "seconds_per_epoch": seconds * trainer.per_epoch,
-        "product_gflops": available / 1e9,
-        "share_of_product_rate": needed / seconds / available,
-        "share_of_product_rate_in_products": needed / product_seconds(trainer._step) / available,
-    }
+
+    def turn(budget: float) -> dict[str, float]:
+        seconds = seconds_per_call(trainer._step, budget)
+        available = product_rate()
+        return {
+            "seconds_per_step": seconds,
+            "triples_per_second": 2 * len(graph.train) / trainer.per_epoch / seconds,
+            "seconds_per_epoch": seconds * trainer.per_epoch,
+            "product_gflops": available / 1e9,
+            "share_of_product_rate": needed / seconds / available,
+            "share_of_product_rate_in_products": needed
+            / product_seconds(trainer._step)
+            / available,
+        }
+
+    return turn
 
 
-def product_seconds(step: Callable[[], object], steps: int = 20) -> float:
+def product_seconds(step: Callable[[], object], steps: int = 10) -> float:
     """Seconds that a step spends in matrix products, by the profiler."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         for _ in range(steps):
@@ -95,7 +101,7 @@ def product_seconds(step: Callable[[], object], steps: int = 20) -> float:
     return float(spent) / 1e6 / steps
 
 
-def reference(preset: str, budget: float) -> dict[str, float]:
+def reference(preset: str) -> Turn:
     """The same of the plain transcription, at the same sizes and negatives."""
     graph, settings = load_graph("fb15k-237"), speed_settings(preset)
     torch.manual_seed(0)
@@ -114,22 +120,27 @@ def reference(preset: str, budget: float) -> dict[str, float]:
         model.loss(*(torch.from_numpy(part) for part in parts)).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
-    seconds = seconds_per_call(step, budget)
-    return {"seconds_per_step": seconds, "triples_per_second": settings.batch_size / seconds}
+    def turn(budget: float) -> dict[str, float]:
+        seconds = seconds_per_call(step, budget)
+        return {"seconds_per_step": seconds, "triples_per_second": settings.batch_size / seconds}
+
+    return turn
 
 
 def training(preset: str, budget: float) -> dict[str, Any]:
-    """The engine beside the reference: the medians of their rounds, and of the ratio in each."""
-    rounds = [
-        [in_own_process(part, preset=preset, budget=budget) for part in ("engine", "reference")]
-        for _ in range(ROUNDS)
-    ]
-    mine, plain = (
-        {key: float(np.median([found[key] for found in part])) for key in part[0]}
-        for part in zip(*rounds, strict=True)
+    """The engine beside the reference, turn by turn: the medians, also of the ratio in each."""
+    here, plain = in_turn(
+        [("engine", {"preset": preset}), ("reference", {"preset": preset})], budget
     )
-    ratios = [mine["triples_per_second"] / plain["triples_per_second"] for mine, plain in rounds]
-    return {**mine, "reference": plain, "times_reference": float(np.median(ratios))}
+    ratios = [
+        a["triples_per_second"] / b["triples_per_second"] for a, b in zip(here, plain, strict=True)
+    ]
+    return {
+        **medians(here),
+        "reference": medians(plain),
+        "times_reference": float(np.median(ratios)),
+        "times_reference_range": [min(ratios), max(ratios)],
+    }
 
 
 def made_graph(entities: int, triples: int = 200_000, relations: int = 50) -> KnowledgeGraph:
@@ -151,12 +162,16 @@ def made_graph(entities: int, triples: int = 200_000, relations: int = 50) -> Kn
     )
 
 
-def growth(entities: int, changes: dict[str, Any], budget: float) -> dict[str, float]:
+def growth(entities: int, changes: dict[str, Any]) -> Turn:
     """A training step and the peak memory at these sizes."""
     settings = KbcSettings.build("base", overrides=changes)
     trainer = Trainer(KbcTask(made_graph(entities), settings), RunFolder(Path("unused")))
-    seconds = seconds_per_call(trainer._step, budget)
-    return {"seconds_per_step": seconds, "peak_bytes": peak_memory()}
+
+    def turn(budget: float) -> dict[str, float]:
+        seconds = seconds_per_call(trainer._step, budget)
+        return {"seconds_per_step": seconds, "peak_bytes": peak_memory()}
+
+    return turn
 
 
 def peak_memory() -> float:
@@ -168,16 +183,20 @@ def peak_memory() -> float:
     return float(line.split()[1]) * 1024
 
 
-def ranking_here(triples: int) -> dict[str, float]:
+def ranking_here(triples: int) -> Turn:
     """Ranking test triples of FB15k-237 on both sides, filtered."""
     graph = load_graph("fb15k-237")
     model = KbcTask(graph, KbcSettings.build("base")).new_model().eval()
-    start = time.perf_counter()
-    rank_split(scorer(model), graph, "test", limit=triples)
-    return {"seconds": time.perf_counter() - start, "peak_bytes": peak_memory()}
+
+    def turn(_: float) -> dict[str, float]:
+        start = time.perf_counter()
+        rank_split(scorer(model), graph, "test", limit=triples)
+        return {"seconds": time.perf_counter() - start, "peak_bytes": peak_memory()}
+
+    return turn
 
 
-def ranking_pykeen(triples: int) -> dict[str, float]:
+def ranking_pykeen(triples: int) -> Turn:
     """The same by PyKEEN's evaluator, with its ComplEx."""
     from pykeen.evaluation import RankBasedEvaluator
     from pykeen.models import ComplEx
@@ -187,15 +206,19 @@ def ranking_pykeen(triples: int) -> dict[str, float]:
     tensors = [torch.from_numpy(part) for part in (graph.train, graph.valid, graph.test)]
     factory = CoreTriplesFactory(tensors[0], graph.num_entities, graph.num_relations)
     model = ComplEx(triples_factory=factory, embedding_dim=100).eval()
-    start = time.perf_counter()
-    RankBasedEvaluator(filtered=True).evaluate(
-        model, tensors[2][:triples], additional_filter_triples=tensors[:2], use_tqdm=False
-    )
-    return {"seconds": time.perf_counter() - start, "peak_bytes": peak_memory()}
+
+    def turn(_: float) -> dict[str, float]:
+        start = time.perf_counter()
+        RankBasedEvaluator(filtered=True).evaluate(
+            model, tensors[2][:triples], additional_filter_triples=tensors[:2], use_tqdm=False
+        )
+        return {"seconds": time.perf_counter() - start, "peak_bytes": peak_memory()}
+
+    return turn
 
 
 # What is measured in a process of its own: for its peak memory, and untouched by the others' heap.
-PARTS: dict[str, Callable[..., dict[str, float]]] = {
+PARTS: dict[str, Callable[..., Turn]] = {
     "engine": engine,
     "reference": reference,
     "growth": growth,
@@ -204,16 +227,44 @@ PARTS: dict[str, Callable[..., dict[str, float]]] = {
 }
 
 
-def in_own_process(part: str, **arguments: Any) -> Any:
-    """What a part measures, in a process of its own."""
-    print(f"{part}, {arguments} ...", file=sys.stderr)
-    done = subprocess.run(
-        [sys.executable, __file__, "--part", part, "--arguments", json.dumps(arguments)],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+class Worker:
+    """A process that has one part ready, and measures when told to."""
+
+    def __init__(self, part: str, arguments: dict[str, Any]) -> None:
+        print(f"{part}, {arguments} ...", file=sys.stderr)
+        command = [sys.executable, __file__, "--part", part, "--arguments", json.dumps(arguments)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def turn(self, budget: float) -> dict[str, float]:
+        """What the part measures in so many seconds."""
+        assert self._process.stdin and self._process.stdout
+        print(budget, file=self._process.stdin, flush=True)
+        found: dict[str, float] = json.loads(self._process.stdout.readline())
+        return found
+
+    def close(self) -> None:
+        """Let the process end."""
+        self._process.communicate()
+
+
+def in_turn(
+    parts: list[tuple[str, dict[str, Any]]], budget: float, turns: int = TURNS
+) -> list[list[dict[str, float]]]:
+    """What each part measured in each turn, `budget` seconds a part in all; one more warms up."""
+    workers = [Worker(*part) for part in parts]
+    for worker in workers:
+        worker.turn(0)
+    found = [[worker.turn(budget / turns) for worker in workers] for _ in range(turns)]
+    for worker in workers:
+        worker.close()
+    return [list(column) for column in zip(*found, strict=True)]
+
+
+def medians(turns: list[dict[str, float]]) -> dict[str, float]:
+    """The median of each figure over the turns."""
+    return {key: float(np.median([found[key] for found in turns])) for key in turns[0]}
 
 
 def main() -> None:
@@ -225,22 +276,29 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/bench/speed.json"))
     given = parser.parse_args()
     if given.part:
-        print(json.dumps(PARTS[given.part](**given.arguments)))
+        measure = PARTS[given.part](**given.arguments)
+        for line in sys.stdin:
+            print(json.dumps(measure(float(line))), flush=True)
         return
     record: dict[str, Any] = {"environment": environment(torch.device("cpu"))}
-    record |= {"seconds_per_measurement": given.seconds, "rounds": ROUNDS, "training": {}}
+    record |= {"seconds_per_measurement": given.seconds, "turns": TURNS, "training": {}}
     for preset in PRESETS:
         record["training"][preset] = training(preset, given.seconds)
     record["evaluation"] = {"triples": TRIPLES}
     for system in ("ekgn", "pykeen"):
-        record["evaluation"][system] = in_own_process(system, triples=TRIPLES)
+        [[found]] = in_turn([(system, {"triples": TRIPLES})], 0, turns=1)
+        record["evaluation"][system] = found
     for name, sizes in GROWTH.items():
-        record[f"growth_{name}"] = {}
-        for size in sizes:
-            entities, changes = (size, {}) if name == "entities" else (15_000, {name: size})
-            record[f"growth_{name}"][str(size)] = in_own_process(
-                "growth", entities=entities, changes=changes, budget=given.seconds
-            )
+        parts: list[tuple[str, dict[str, Any]]] = [
+            ("growth", {"entities": size, "changes": {}})
+            if name == "entities"
+            else ("growth", {"entities": 15_000, "changes": {name: size}})
+            for size in sizes
+        ]
+        found_by_size = in_turn(parts, given.seconds)
+        record[f"growth_{name}"] = {
+            str(size): medians(found) for size, found in zip(sizes, found_by_size, strict=True)
+        }
     record["load_average_after"] = os.getloadavg()[0]
     write_json(given.out, record)
     print(json.dumps(record, indent=2))
