@@ -331,7 +331,9 @@ def _speed_tables(bench: dict[str, Any]) -> str:
             f"`{preset}`",
             f"{found['triples_per_second']:,.0f}",
             f"{found['seconds_per_epoch']:.0f}",
-            f"{found['times_reference']:.1f}",
+            "{:.1f} ({:.1f} to {:.1f})".format(
+                found["times_reference"], *found["times_reference_range"]
+            ),
             f"{found['share_of_product_rate']:.0%}",
             f"{found['share_of_product_rate_in_products']:.0%}",
         ]
@@ -357,8 +359,9 @@ def _speed_tables(bench: dict[str, Any]) -> str:
         f"From `benchmarks/speed.py` (`results/bench/speed.json`), on "
         f"{bench['environment']['threads']} threads whose own matrix products run at "
         f"{min(products):.0f} to {max(products):.0f} GFLOP/s, measured in turn with the training. "
-        "*Reference*: a plain transcription of the equations at the same settings, also in turn "
-        "(`benchmarks/reference.py`). The share of the machine's "
+        "*Reference*: a plain transcription of the equations at the same settings "
+        "(`benchmarks/reference.py`), also in turn, as this machine is not always as fast: the "
+        f"median of {bench['turns']} turns, and their range. The share of the machine's "
         "product rate is that of a whole training step (lookups, sampling, loss and update "
         "included), and that of the matrix products in it. All steps are trained, also of `dense` "
         "and `rules`, which start with one.\n\n"
