@@ -111,8 +111,15 @@ class KbcSettings(Settings):
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {},
         "base": BASE,
-        # Graphs with few facts of an entity, such as WordNet: small vectors instead of dropout.
-        "sparse": {**BASE, "input_dropout": 0.1, "output_dropout": 0.1, "size_penalty": 0.2},
+        # Graphs with few facts of an entity, such as WordNet: small vectors instead of dropout, and
+        # rules for facts that others say already.
+        "sparse": {
+            **BASE,
+            "input_dropout": 0.1,
+            "output_dropout": 0.1,
+            "size_penalty": 0.2,
+            "rules_share": 0.9,
+        },
         # Graphs with many facts that follow from others, such as FB15k, by the network alone: fit
         # matters most.
         "dense": DENSE,
