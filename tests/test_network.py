@@ -94,8 +94,9 @@ def test_one_step_stops_at_once() -> None:
     assert log_stop_weights(torch.randn(1, 3)).tolist() == [[0.0, 0.0, 0.0]]
 
 
-def test_forward_reads_like_the_algorithm_box() -> None:
-    network = make_network().eval()
+@pytest.mark.parametrize("num_slots", [5, 50])  # few enough to be folded, and too many
+def test_forward_reads_like_the_algorithm_box(num_slots: int) -> None:
+    network = make_network(num_slots=num_slots).eval()
     first = torch.randn(2, 6)
     record = network(first)
     state = first
@@ -119,8 +120,9 @@ def test_a_single_step_makes_no_lookup() -> None:
     assert record.outputs_TBK.shape == (1, 2, 3)
 
 
-def test_gradients_of_the_whole_network_agree_with_finite_differences() -> None:
-    network = make_network(num_slots=3, max_steps=3).double()
+@pytest.mark.parametrize("num_slots", [3, 12])  # few enough to be folded, and too many
+def test_gradients_of_the_whole_network_agree_with_finite_differences(num_slots: int) -> None:
+    network = make_network(num_slots=num_slots, max_steps=3).double()
 
     def loss(first: Tensor, *_: Tensor) -> Tensor:
         record = network(first)

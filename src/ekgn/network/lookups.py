@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from ekgn.network.controller import Gates, next_states, through_gates
 
 _through_softmax = torch.ops.aten._softmax_backward_data.default
 
 
+class Reading(NamedTuple):
+    """From attention to the input's share of the controller's gates, a_t R, or (a_t R) Wᵀ + b."""
+
+    read_MX: Tensor
+    mix_GX: Tensor | None = None
+    bias_G: Tensor | None = None
+
+
 def look_up(
     first_BH: Tensor,
     lookups: int,
     keys_MH: Tensor,
-    slot_gates_MG: Tensor,
     query_HH: Tensor,
+    reading: Reading,
     hidden_GH: Tensor,
     hidden_bias_G: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """The states s_1 ... s_T (T, B, H) and the attention of each lookup (T - 1, B, M).
 
     a_{t,i} = softmax_i(λ cos(W_1 e_i, W_2 s_t)), where `keys_MH` are λ · W_1 e_i / |W_1 e_i| and
-    `query_HH` is W_2; a_t times `slot_gates_MG` is the input's share of the controller's gates, and
-    `hidden_GH` and `hidden_bias_G` give the state's. The attention has no gradient.
+    `query_HH` is W_2; `reading` and `hidden_GH`, `hidden_bias_G` give the input's and the state's
+    share of the controller's gates. The attention has no gradient.
     """
     # W_hh over W_2: both are applied to the same states, so one product does it.
     weight_EH = torch.cat([hidden_GH, query_HH])
     bias_E = torch.cat([hidden_bias_G, hidden_bias_G.new_zeros(len(query_HH))])
     states_TBH, attention_LBM = _LookUp.apply(  # type: ignore[no-untyped-call]
-        first_BH, lookups, keys_MH, slot_gates_MG, weight_EH, bias_E
+        first_BH, lookups, keys_MH, weight_EH, bias_E, *reading
     )
     return states_TBH, attention_LBM
 
@@ -50,16 +59,19 @@ class _LookUp(torch.autograd.Function):
         first_BH: Tensor,
         lookups: int,
         keys_MH: Tensor,
-        slot_gates_MG: Tensor,
         weight_EH: Tensor,
         bias_E: Tensor,
+        read_MX: Tensor,
+        mix_GX: Tensor | None,
+        bias_G: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         batch, size = first_BH.shape
         states_TBH = first_BH.new_empty(lookups + 1, batch, size)
         attention_LBM = first_BH.new_empty(lookups, batch, len(keys_MH))
         cosine_LBM = torch.empty_like(attention_LBM)  # times λ
         per_length_LB1 = first_BH.new_empty(lookups, batch, 1)
-        query_LBH: list[Tensor] = []
+        queries: list[Tensor] = []
+        reads: list[Tensor] = []
         gates: list[Gates] = []
         states_TBH[0] = first_BH
         for t in range(lookups):
@@ -69,29 +81,31 @@ class _LookUp(torch.autograd.Function):
             torch.reciprocal(length_B1.add_(1e-12), out=per_length_LB1[t])
             torch.mm(query_BH, keys_MH.T, out=cosine_LBM[t]).mul_(per_length_LB1[t])
             torch.softmax(cosine_LBM[t], dim=1, out=attention_LBM[t])
-            inputs_BG = attention_LBM[t] @ slot_gates_MG
-            after_BH, gate = next_states(inputs_BG, both_BE[:, : 3 * size], states_TBH[t])
-            states_TBH[t + 1] = after_BH
-            query_LBH.append(query_BH)
+            read_BX = attention_LBM[t] @ read_MX
+            inputs_BG = read_BX
+            if mix_GX is not None:
+                inputs_BG = F.linear(read_BX, mix_GX, bias_G)
+                reads.append(read_BX)
+            states_TBH[t + 1], gate = next_states(inputs_BG, both_BE[:, : 3 * size], states_TBH[t])
+            queries.append(query_BH)
             gates.append(gate)
         ctx.save_for_backward(
             *(states_TBH, attention_LBM, cosine_LBM, per_length_LB1),
-            *(keys_MH, slot_gates_MG, weight_EH),
+            *(keys_MH, weight_EH, read_MX, mix_GX),
         )
-        ctx.queries, ctx.gates = query_LBH, gates
+        ctx.queries, ctx.reads, ctx.gates = queries, reads, gates
         ctx.mark_non_differentiable(attention_LBM)
         return states_TBH, attention_LBM
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, to_states_TBH: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        states_TBH, attention_LBM, cosine_LBM, per_length_LB1, keys_MH, slot_gates_MG, weight_EH = (
-            ctx.saved_tensors
-        )
-        lookups, batch, slots = attention_LBM.shape
-        size = states_TBH.shape[2]
+        states_TBH, attention_LBM, cosine_LBM, per_length_LB1, *weights = ctx.saved_tensors
+        keys_MH, weight_EH, read_MX, mix_GX = weights
+        lookups, (batch, size) = len(attention_LBM), states_TBH.shape[1:]
         to_both_LBE = states_TBH.new_empty(lookups, batch, 4 * size)
         to_inputs_LBG = states_TBH.new_empty(lookups, batch, 3 * size)
+        to_read_LBX = to_inputs_LBG if mix_GX is None else torch.empty_like(states_TBH[1:])
         to_product_LBM = torch.empty_like(attention_LBM)  # of queries with keys
         to_state_BH = to_states_TBH[lookups]
         for t in reversed(range(lookups)):
@@ -100,19 +114,26 @@ class _LookUp(torch.autograd.Function):
             kept_BH = through_gates(
                 to_state_BH, ctx.gates[t], states_TBH[t], to_inputs_BG, to_gates_BG
             )
-            to_attention_BM = to_inputs_BG @ slot_gates_MG.T
+            if mix_GX is not None:
+                torch.mm(to_inputs_BG, mix_GX, out=to_read_LBX[t])
+            to_attention_BM = to_read_LBX[t] @ read_MX.T
             to_cosine_BM = _through_softmax(to_attention_BM, attention_LBM[t], 1, states_TBH.dtype)
             torch.mul(to_cosine_BM, per_length_LB1[t], out=to_product_BM)
             along_B1 = (to_product_BM * cosine_LBM[t]).sum(dim=1, keepdim=True)
             torch.mm(to_product_BM, keys_MH, out=to_query_BH)
             to_query_BH.addcmul_(ctx.queries[t], along_B1 * per_length_LB1[t], value=-1)
             to_state_BH = torch.addmm(kept_BH.add_(to_states_TBH[t]), to_both_LBE[t], weight_EH)
-        to_both_RE = to_both_LBE.view(-1, 4 * size)
+        to_both_RE, to_inputs_RG = to_both_LBE.flatten(0, 1), to_inputs_LBG.flatten(0, 1)
+        to_mix_GX = to_bias_G = None
+        if mix_GX is not None:
+            to_mix_GX, to_bias_G = to_inputs_RG.T @ torch.cat(ctx.reads), to_inputs_RG.sum(dim=0)
         return (
             to_state_BH,
             None,
-            to_product_LBM.view(-1, slots).T @ torch.cat(ctx.queries),
-            attention_LBM.view(-1, slots).T @ to_inputs_LBG.view(-1, 3 * size),
-            to_both_RE.T @ states_TBH[:-1].view(-1, size),
+            to_product_LBM.flatten(0, 1).T @ torch.cat(ctx.queries),
+            to_both_RE.T @ states_TBH[:-1].flatten(0, 1),
             to_both_RE.sum(dim=0),
+            attention_LBM.flatten(0, 1).T @ to_read_LBX.flatten(0, 1),
+            to_mix_GX,
+            to_bias_G,
         )

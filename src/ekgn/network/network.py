@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from ekgn.config import Settings
 from ekgn.network.controller import Controller
 from ekgn.network.inference import Inference
-from ekgn.network.lookups import look_up
+from ekgn.network.lookups import Reading, look_up
 from ekgn.network.memory import EmbeddedKnowledgeGraph
 from ekgn.network.termination import Termination, log_stop_weights
 
@@ -44,15 +44,23 @@ class Network(nn.Module):
 
     def look_up(self, first_BH: Tensor, steps: int) -> tuple[Tensor, Tensor]:
         """The states of all steps from the first, and the attention of the lookups between them."""
-        memory, controller = self.memory, self.controller
+        memory, cell = self.memory, self.controller.cell
         if steps == 1:
             return first_BH[None], first_BH.new_empty(0, len(first_BH), len(memory.slots_MH))
         return look_up(
             first_BH,
             steps - 1,
-            keys_MH=memory.keys(),
-            slot_gates_MG=controller.input_gates(memory.slots_MH),
-            query_HH=memory.query.weight,
-            hidden_GH=controller.cell.weight_hh,
-            hidden_bias_G=controller.cell.bias_hh,
+            memory.keys(),
+            memory.query.weight,
+            self._reading(),
+            cell.weight_hh,
+            cell.bias_hh,
         )
+
+    def _reading(self) -> Reading:
+        """The memory folded into the controller's input weights, or, of many slots, apart."""
+        slots_MH, controller = self.memory.slots_MH, self.controller
+        slots, size = slots_MH.shape
+        if 2 * slots > 3 * size:  # a step of M x 3H is dearer than one of M x H and one of H x 3H
+            return Reading(slots_MH, controller.cell.weight_ih, controller.cell.bias_ih)
+        return Reading(controller.input_gates(slots_MH))
