@@ -91,7 +91,7 @@ def _records(folder: Path) -> dict[str, Any]:
 
 
 def _groups(records: dict[str, Any]) -> dict[str, list[Any]]:
-    """The records of one data and preset together: NAME-seedN -> NAME."""
+    """The seeds of one recipe together: DATA-PRESET[+SETTING=VALUE]-seedN, without the seed."""
     groups: dict[str, list[Any]] = {}
     for name, record in records.items():
         groups.setdefault(name.rpartition("-seed")[0] or name, []).append(record)
@@ -147,11 +147,12 @@ def readme_table(results: Path = RESULTS) -> str:
     rows = []
     for name, group in _groups(_records(results / "kbc")).items():
         data, (_, mean, minutes) = group[0]["data"]["name"], _over_seeds(group)
-        preset = name.removeprefix(data.casefold() + "-")
+        preset, *changes = name.removeprefix(data.casefold() + "-").split("+")
+        recipe = ", ".join([f"preset `{preset}`", *(f"`{change}`" for change in changes)])
         alone = _network_alone(group)
         rows.append(
             [
-                f"{data}, preset `{preset}`, {minutes:.0f} minutes",
+                f"{data}, {recipe}, {minutes:.0f} minutes",
                 f"{_pair(mean)} (seeds: {len(group)}{alone and '; network alone ' + alone})",
                 "{} / {}".format(*PAPER[data]) if data in PAPER else "not reported",
                 _pair(group[0]["rule_baseline"]["test"]["micro"]),
