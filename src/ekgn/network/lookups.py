@@ -14,7 +14,7 @@ from ekgn.network.controller import Gates, next_states, through_gates
 _through_softmax = torch.ops.aten._softmax_backward_data.default
 
 
-class Reading(NamedTuple):
+class Readout(NamedTuple):
     """From attention to the input's share of the controller's gates, a_t R, or (a_t R) Wᵀ + b."""
 
     read_MX: Tensor
@@ -27,21 +27,21 @@ def look_up(
     lookups: int,
     keys_MH: Tensor,
     query_HH: Tensor,
-    reading: Reading,
+    readout: Readout,
     hidden_GH: Tensor,
     hidden_bias_G: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """The states s_1 ... s_T (T, B, H) and the attention of each lookup (T - 1, B, M).
 
     a_{t,i} = softmax_i(λ cos(W_1 e_i, W_2 s_t)), where `keys_MH` are λ · W_1 e_i / |W_1 e_i| and
-    `query_HH` is W_2; `reading` and `hidden_GH`, `hidden_bias_G` give the input's and the state's
+    `query_HH` is W_2; `readout` and `hidden_GH`, `hidden_bias_G` give the input's and the state's
     share of the controller's gates. The attention has no gradient.
     """
     # W_hh over W_2: both are applied to the same states, so one product does it.
     weight_EH = torch.cat([hidden_GH, query_HH])
     bias_E = torch.cat([hidden_bias_G, hidden_bias_G.new_zeros(len(query_HH))])
     states_TBH, attention_LBM = _LookUp.apply(  # type: ignore[no-untyped-call]
-        first_BH, lookups, keys_MH, weight_EH, bias_E, *reading
+        first_BH, lookups, keys_MH, weight_EH, bias_E, *readout
     )
     return states_TBH, attention_LBM
 

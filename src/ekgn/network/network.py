@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from ekgn.config import Settings
 from ekgn.network.controller import Controller
 from ekgn.network.inference import Inference
-from ekgn.network.lookups import Reading, look_up
+from ekgn.network.lookups import Readout, look_up
 from ekgn.network.memory import EmbeddedKnowledgeGraph
 from ekgn.network.termination import Termination, log_stop_weights
 
@@ -52,15 +52,15 @@ class Network(nn.Module):
             steps - 1,
             memory.keys(),
             memory.query.weight,
-            self._reading(),
+            self._readout(),
             cell.weight_hh,
             cell.bias_hh,
         )
 
-    def _reading(self) -> Reading:
+    def _readout(self) -> Readout:
         """The memory folded into the controller's input weights, or, of many slots, apart."""
         slots_MH, controller = self.memory.slots_MH, self.controller
         slots, size = slots_MH.shape
         if 2 * slots > 3 * size:  # a step of M x 3H is dearer than one of M x H and one of H x 3H
-            return Reading(slots_MH, controller.cell.weight_ih, controller.cell.bias_ih)
-        return Reading(controller.input_gates(slots_MH))
+            return Readout(slots_MH, controller.cell.weight_ih, controller.cell.bias_ih)
+        return Readout(controller.input_gates(slots_MH))
