@@ -44,7 +44,8 @@ from a record in `results/kbc` by `python scripts/results.py page`; a record is 
 and then `python scripts/results.py add RUN`.
 
 """
-CURVES = """Validation during training, a line for each seed; dashed, the paper's test result.
+CURVES = """Validation during training, a line for each seed, red where rules have a share in the
+answers; dashed, the paper's test result.
 
 ![Learning curves](images/curves.svg)
 <!-- {digest} -->
@@ -178,18 +179,19 @@ def _digest(records: dict[str, Any]) -> str:
 
 def draw_curves(records: dict[str, Any]) -> None:
     """Validation hits@10 and mean rank over the minutes of training, one column for each data."""
-    from ekgn.canvas import BLUE, new_figure, save
+    from ekgn.canvas import BLUE, RED, new_figure, save
 
-    columns = {data: [run["curve"] for run in runs] for data, runs in _by_data(records).items()}
+    columns = _by_data(records)
     figure = new_figure(3.0 * len(columns), 4.6)
     panels = figure.subplots(2, len(columns), squeeze=False)
-    for column, (data, curves) in enumerate(columns.items()):
+    for column, (data, runs) in enumerate(columns.items()):
         for row, (key, factor) in enumerate((("hits_at_10", 100), ("mean_rank", 1))):
             panel = panels[row][column]
-            for curve in curves:
-                minutes = [line["seconds"] / 60 for line in curve]
-                values = [factor * line[key] for line in curve]
-                panel.plot(minutes, values, ".-", color=BLUE, alpha=0.7, linewidth=1)
+            for run in runs:
+                minutes = [line["seconds"] / 60 for line in run["curve"]]
+                values = [factor * line[key] for line in run["curve"]]
+                color = RED if "network_alone" in run else BLUE
+                panel.plot(minutes, values, ".-", color=color, alpha=0.7, linewidth=1)
             paper = PAPER.get(data)
             if paper:
                 panel.axhline(paper[row], color=GREY, linestyle="--", linewidth=1)
