@@ -180,9 +180,11 @@ def test_without_memory_all_queries_read_the_same(run: api.Run) -> None:
         before = run.model(heads, relations)
         with without_memory(run.model, replayed.mean_attention_LM):
             blind = run.model(heads, relations)
+            short = run.model(heads, relations, max_steps=2)
         after = run.model(heads, relations)
     expected = replayed.mean_attention_LM[:, None].expand(-1, 3, -1)
     assert torch.equal(blind.attention_LBM, expected)
+    assert torch.equal(short.attention_LBM, expected[:1]) and len(short.states_TBH) == 2
     assert not torch.equal(before.states_TBH[1:], blind.states_TBH[1:])
     assert torch.equal(before.states_TBH, after.states_TBH)
     assert torch.equal(before.states_TBH[0], blind.states_TBH[0])

@@ -181,10 +181,10 @@ def without_memory(model: KbcModel, attention_LM: Tensor) -> Iterator[None]:
     network = model.network
 
     def look_up(first_BH: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-        states = [first_BH]
-        for read_H in attention_LM[: steps - 1] @ network.memory.slots_MH:
+        states, used_LM = [first_BH], attention_LM[: steps - 1]
+        for read_H in used_LM @ network.memory.slots_MH:
             states.append(network.controller.cell(read_H.expand_as(first_BH), states[-1]))
-        return torch.stack(states), attention_LM[:, None].expand(-1, len(first_BH), -1)
+        return torch.stack(states), used_LM[:, None].expand(-1, len(first_BH), -1)
 
     network.look_up = look_up  # type: ignore[method-assign]
     try:
