@@ -1,7 +1,7 @@
 """The equations of the paper in plain PyTorch, one triple an instance: the yardstick for speed.
 
 Written as a reader of the paper would write it first, with stock modules and a dense optimizer. It
-computes the same loss as the package does for the same settings, and a benchmark run checks that.
+computes the same loss and gradients as the package does for the same batch, and a test checks that.
 """
 
 from __future__ import annotations
