@@ -29,7 +29,7 @@ from ekgn.kbc.ranking import rank_split
 from ekgn.kbc.settings import KbcSettings
 from ekgn.kbc.task import KbcTask, scorer
 from ekgn.records import environment
-from ekgn.train import Trainer
+from ekgn.trainer import Trainer
 from reference import ReferenceModel
 
 GROWTH = {

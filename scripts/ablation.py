@@ -27,7 +27,7 @@ from ekgn.files import read_json, write_json
 from ekgn.kbc.graph import KnowledgeGraph, load_graph
 from ekgn.kbc.settings import KbcSettings
 from ekgn.kbc.task import KbcTask
-from ekgn.train import Trainer
+from ekgn.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parent.parent
 # Name -> (preset, the one change).

@@ -16,7 +16,7 @@ FLOORS = [
     ("errors", "files"),
     ("config",),
     ("network",),
-    ("checkpoint", "canvas", "records", "optimizers", "train"),
+    ("checkpoint", "canvas", "records", "optimizers", "trainer"),
     ("kbc", "paths"),
     ("api", "figures", "report", "sweep"),
     ("cli", "web"),

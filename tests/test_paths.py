@@ -33,7 +33,7 @@ from ekgn.paths.model import NEXT, PREVIOUS, PathsModel, like_size
 from ekgn.paths.run import PathsRun
 from ekgn.paths.settings import PathsSettings
 from ekgn.paths.task import PathsTask
-from ekgn.train import Progress, Trainer
+from ekgn.trainer import Progress, Trainer
 
 
 def tiny(**changes: object) -> PathsSettings:

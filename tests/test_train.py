@@ -20,7 +20,7 @@ from ekgn.errors import EkgnError
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.task import KbcTask
 from ekgn.optimizers import RowAdam
-from ekgn.train import Progress, Trainer, Work, choose_device
+from ekgn.trainer import Progress, Trainer, Work, choose_device
 
 from .conftest import tiny_settings
 
@@ -198,7 +198,7 @@ from ekgn import api
 from ekgn.checkpoint import RunFolder
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.task import KbcTask
-from ekgn.train import Trainer
+from ekgn.trainer import Trainer
 from tests.conftest import tiny_settings
 if sys.argv[1] == "resume":
     api.resume(sys.argv[2])

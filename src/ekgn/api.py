@@ -32,7 +32,7 @@ from ekgn.kbc.rules import Rules
 from ekgn.kbc.settings import KbcSettings
 from ekgn.kbc.task import KbcTask, scorer
 from ekgn.records import environment
-from ekgn.train import Listener, Trainer, choose_device
+from ekgn.trainer import Listener, Trainer, choose_device
 
 if TYPE_CHECKING:
     import polars as pl

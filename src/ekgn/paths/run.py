@@ -28,7 +28,7 @@ from ekgn.paths.model import PathsModel
 from ekgn.paths.settings import PathsSettings
 from ekgn.paths.task import PathsTask
 from ekgn.records import environment
-from ekgn.train import Listener, Trainer, choose_device
+from ekgn.trainer import Listener, Trainer, choose_device
 
 EMITS = ("any", "seen_nodes", "seen_edges")
 
