@@ -13,7 +13,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "ekgn"
 
 # A module may import from its own floor and the floors below.
 FLOORS = [
-    ("errors", "files"),
+    ("errors", "files", "signals"),
     ("config",),
     ("network",),
     ("checkpoint", "canvas", "records", "optimizers", "trainer"),

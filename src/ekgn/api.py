@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ekgn.checkpoint import RunFolder, load_tensors
+from ekgn.checkpoint import RunFolder, load_weights
 from ekgn.errors import EkgnError
-from ekgn.files import read_json, write_json
 from ekgn.kbc.analysis import Analysis, analyze
 from ekgn.kbc.answers import Answers
 from ekgn.kbc.explain import Explainer, Explanation
@@ -67,18 +66,17 @@ class Run:
 
     def __init__(self, path: Path, device: str | None = None) -> None:
         self.folder = RunFolder.existing(path)
-        config = read_json(self.folder.config)
+        config = self.folder.read_config()
         if config["task"] != KbcTask.name:
             raise EkgnError(
                 f"{path} is a run of task '{config['task']}': use `ekgn {config['task']} ...`."
             )
         self.path = path
-        self.settings = KbcSettings.parse(config["settings"])
+        self.settings = self.folder.read_settings(KbcSettings)
         self.graph = KnowledgeGraph.load(path)
         self.device = choose_device(device or self.settings.device)
         self.model = KbcModel.over(self.graph, self.settings)
-        weights, self.checkpoint = load_tensors(self.folder.model)
-        self.model.load_state_dict(weights)
+        self.checkpoint = load_weights(self.folder.model, self.model)
         self.model.to(self.device).eval()
 
     @cached_property
@@ -92,10 +90,7 @@ class Run:
     @cached_property
     def record(self) -> dict[str, Any]:
         """The record of the training, empty while it has not finished."""
-        record: dict[str, Any] = (
-            read_json(self.folder.record) if self.folder.record.exists() else {}
-        )
-        return record
+        return self.folder.read_record()
 
     def entity(self, text: str) -> int:
         """The index of an entity given by id or name."""
@@ -298,10 +293,8 @@ class Run:
         """The metrics of a split by some scores; those of a whole split are kept in the record."""
         ranks = rank_split(scores, self.graph, split, limit=limit, on_progress=on_progress)
         evaluation = summarise(ranks, self.graph, split)
-        if not limit and self.record:
-            section, name = kept
-            self.record.setdefault(section, {})[name] = {**evaluation.as_dict(), **(about or {})}
-            write_json(self.folder.record, self.record)
+        if not limit:
+            self.record = self.folder.store(*kept, {**evaluation.as_dict(), **(about or {})})
         return evaluation
 
 
@@ -356,6 +349,6 @@ def train(
 def resume(run: str | Path, listener: Listener | None = None) -> Run:
     """Go on with a training that was interrupted or killed."""
     folder = RunFolder.existing(find_run(run))
-    settings = KbcSettings.parse(read_json(folder.config)["settings"])
+    settings = folder.read_settings(KbcSettings)
     Trainer(KbcTask(KnowledgeGraph.load(folder.path), settings), folder, listener).fit(resume=True)
     return Run(folder.path)

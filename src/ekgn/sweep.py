@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -392,10 +391,9 @@ def train_one(job_file: Path) -> None:
 
     if folder.record.exists():
         run = api.load(folder.path)
-    elif folder.state.exists():
+    elif folder.config.exists():
         run = api.resume(folder.path, stop_with_parent)
     else:
-        shutil.rmtree(folder.path, ignore_errors=True)  # cut off before its first checkpoint
         run = api.train(job["data"], settings, out=folder.path, listener=stop_with_parent)
     run.evaluate(job["split"])
 

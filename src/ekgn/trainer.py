@@ -17,18 +17,25 @@ from typing import Any, Protocol
 
 import torch
 
+from ekgn import __version__
 from ekgn.checkpoint import (
+    FORMAT,
     RunFolder,
+    State,
+    check_shape,
+    check_tensors,
     load_tensors,
     pack_optimizer,
+    read_lines,
     save_tensors,
-    unpack_optimizer,
+    unpack_optimizers,
 )
 from ekgn.config import Settings
 from ekgn.errors import EkgnError
-from ekgn.files import read_json, replace_file, write_json
+from ekgn.files import append_line, locked, replace_file, write_json
 from ekgn.optimizers import Optimizers
 from ekgn.records import environment
+from ekgn.signals import StopSignals
 
 log = logging.getLogger(__name__)
 
@@ -115,10 +122,11 @@ class Trainer:
     def __init__(self, task: Task, run: RunFolder, listener: Listener | None = None) -> None:
         self.task = task
         self.run = run
-        self.settings: Settings = task.settings
+        threads = task.settings.threads or torch.get_num_threads()
+        torch.set_num_threads(threads)
+        # Sums depend on the threads they are split over: a resumed run takes as many.
+        self.settings: Settings = task.settings.model_copy(update={"threads": threads})
         self.listener = listener
-        if self.settings.threads:
-            torch.set_num_threads(self.settings.threads)
         self.device = choose_device(self.settings.device)
         torch.manual_seed(self.settings.seed)
         self.model = task.new_model().to(self.device)
@@ -129,41 +137,51 @@ class Trainer:
         self._board: Any = None
 
     def fit(self, resume: bool = False) -> Progress:
-        """Train to the end, the budget, or Ctrl-C; the best weights are in the run folder."""
-        self._resume() if resume else self._begin()
-        if self.settings.tensorboard:
-            self._board = _summary_writer(self.run.path)
-        work = self._work()
-        started, before = time.monotonic(), self.progress.seconds
-        saved = started
-        finished = False
-        try:
-            while not (finished := self._is_over()):
-                self._step()
-                now = time.monotonic()
-                self.progress.seconds = before + now - started
-                if self._validation_is_due():
-                    self._validate()
-                    self.progress.seconds = before + time.monotonic() - started
-                    self._save_state()
-                    saved = time.monotonic()
-                elif now - saved >= 60 * self.settings.checkpoint_minutes:
-                    self._save_state()
-                    saved = time.monotonic()
-                if self.listener:
-                    self.listener(self.progress, self.total_steps, work.share(self.progress.step))
-        finally:
-            if not finished:
+        """Train to the end, the budget, or Ctrl-C; the best weights are in the run folder.
+
+        Ctrl-C, SIGTERM and a KeyboardInterrupt of the listener take effect between two updates or
+        after a validation: the state is saved, and KeyboardInterrupt raised.
+        """
+        with locked(self.run.path), StopSignals() as signals:
+            self._resume() if resume else self._begin()
+            if self.settings.tensorboard:
+                self._board = _summary_writer(self.run.path)
+            self._train(signals)
+            if signals.wanted:
                 self._save_state()
                 if not self.run.has_weights():
                     self._save_weights()
-        if self.progress.metrics.get("step") != self.progress.step:
-            self._validate()
-            self._save_state()
-        self._write_record()
-        if self._board:
-            self._board.close()
+                raise KeyboardInterrupt
+            if self.progress.metrics.get("step") != self.progress.step:
+                self._validate()
+                self._save_state()
+            self._write_record()
+            if self._board:
+                self._board.close()
         return self.progress
+
+    def _train(self, signals: StopSignals) -> None:
+        """Update, validate and save until it is over, or until a signal wants it to stop."""
+        work = self._work()
+        started, before = time.monotonic(), self.progress.seconds
+        saved = started
+        while not self._is_over() and not signals.wanted:
+            self._step()
+            now = time.monotonic()
+            self.progress.seconds = before + now - started
+            if self._validation_is_due():
+                self._validate()
+                self.progress.seconds = before + time.monotonic() - started
+                self._save_state()
+                saved = time.monotonic()
+            elif now - saved >= 60 * self.settings.checkpoint_minutes:
+                self._save_state()
+                saved = time.monotonic()
+            if self.listener:
+                try:
+                    self.listener(self.progress, self.total_steps, work.share(self.progress.step))
+                except KeyboardInterrupt:
+                    signals.wanted = True
 
     def _is_over(self) -> bool:
         settings, progress = self.settings, self.progress
@@ -247,8 +265,7 @@ class Trainer:
             "learning_rate": self.settings.learning_rate * self._rate_factor(),
             **progress.metrics,
         }
-        with self.run.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        append_line(self.run.metrics, json.dumps(line))
         if self._board:
             for name, number in line.items():
                 self._board.add_scalar(name, number, progress.step)
@@ -261,24 +278,38 @@ class Trainer:
                 f"folder (--out), or delete it."
             )
         self.task.save_data(self.run.path)
-        self.run.metrics.write_text("")
-        write_json(
+        self._write_metrics([])
+        write_json(  # last: with it the folder is a run
             self.run.config,
-            {"task": self.task.name, "settings": self.settings.model_dump(mode="json")},
+            {
+                "format": FORMAT,
+                "ekgn": __version__,
+                "task": self.task.name,
+                "settings": self.settings.model_dump(mode="json"),
+            },
         )
 
     def _resume(self) -> None:
-        """Load the training state, and forget log lines that it does not know of."""
-        tensors, extra = load_tensors(self.run.state)
+        """Load the training state, if there is one yet, and forget log lines it does not know."""
+        if self.run.state.exists():
+            self._load_state()
+        lines = read_lines(self.run.metrics)
+        self._write_metrics([line for line in lines if line["step"] <= self.progress.step])
+
+    def _load_state(self) -> None:
+        path = self.run.state
+        tensors, extra = load_tensors(path)
+        check_shape(State, extra, path)
         weights = {k.removeprefix("model."): v for k, v in tensors.items() if k[:6] == "model."}
+        check_tensors(path, weights, self.model.state_dict())
         self.model.load_state_dict(weights)
-        for name, part in self.optimizers.parts.items():
-            unpack_optimizer(name, part, tensors, extra["optimizer"])
+        packed = {k: v for k, v in tensors.items() if k[:6] != "model."} | extra["optimizer"]
+        unpack_optimizers(self.optimizers.parts, packed, path)
         self.progress = Progress(**extra["progress"])
-        lines = [json.loads(line) for line in self.run.metrics.read_text().splitlines()]
-        kept = [json.dumps(line) for line in lines if line["step"] <= self.progress.step]
-        text = "".join(line + "\n" for line in kept)
-        replace_file(self.run.metrics, lambda aside: aside.write_text(text))
+
+    def _write_metrics(self, lines: list[dict[str, float]]) -> None:
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        replace_file(self.run.metrics, lambda aside: aside.write_text(text, encoding="utf-8"))
 
     def _save_weights(self) -> None:
         save_tensors(self.run.model, self.model.state_dict(), {"step": self.progress.step})
@@ -295,10 +326,11 @@ class Trainer:
 
     def _write_record(self) -> None:
         """The record of the training; evaluations of it are added by whoever makes them."""
-        curve = [json.loads(line) for line in self.run.metrics.read_text().splitlines()]
+        held = self.run.read_record()
         write_json(
             self.run.record,
             {
+                **held,
                 "task": self.task.name,
                 "data": self.task.describe(),
                 "settings": self.settings.model_dump(mode="json"),
@@ -308,10 +340,8 @@ class Trainer:
                 "steps": self.progress.step,
                 "epochs": self.progress.step / self.per_epoch,
                 "best": {self.task.selection: self.progress.best, "step": self.progress.best_step},
-                "curve": curve,
-                "evaluations": read_json(self.run.record).get("evaluations", {})
-                if self.run.record.exists()
-                else {},
+                "curve": read_lines(self.run.metrics),
+                "evaluations": held.get("evaluations", {}),
             },
         )
 

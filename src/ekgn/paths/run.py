@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ekgn.checkpoint import RunFolder, load_tensors
+from ekgn.checkpoint import RunFolder, load_weights
 from ekgn.config import parse_answer_rule
 from ekgn.errors import EkgnError
-from ekgn.files import read_json, write_json
 from ekgn.paths.decode import Emit
 from ekgn.paths.evaluate import Evaluation, OnProgress, ask, evaluate, solver
 from ekgn.paths.explain import Explanation, Route, explain, route
@@ -66,19 +65,18 @@ class PathsRun:
 
     def __init__(self, path: Path, device: str | None = None) -> None:
         self.folder = RunFolder.existing(path)
-        config = read_json(self.folder.config)
+        config = self.folder.read_config()
         if config["task"] != PathsTask.name:
             raise EkgnError(
                 f"{path} is a run of task '{config['task']}', not of paths: "
                 f"use the commands without `paths`."
             )
         self.path = path
-        self.settings = PathsSettings.parse(config["settings"])
+        self.settings = self.folder.read_settings(PathsSettings)
         self.data = PathsData.load(path)
         self.device = choose_device(device or self.settings.device)
         self.model = PathsModel(self.data.graph.num_nodes, self.settings)
-        weights, self.checkpoint = load_tensors(self.folder.model)
-        self.model.load_state_dict(weights)
+        self.checkpoint = load_weights(self.folder.model, self.model)
         self.model.to(self.device).eval()
 
     @classmethod
@@ -89,10 +87,7 @@ class PathsRun:
     @cached_property
     def record(self) -> dict[str, Any]:
         """The record of the training, empty while it has not finished."""
-        record: dict[str, Any] = (
-            read_json(self.folder.record) if self.folder.record.exists() else {}
-        )
-        return record
+        return self.folder.read_record()
 
     @property
     def steps(self) -> int:
@@ -161,14 +156,13 @@ class PathsRun:
             split,
             on_progress,
         )
-        if self.record:
-            self.record["evaluations"][f"{split}: {how}"] = {
-                **result.as_dict(),
-                **asdict(how),
-                "checkpoint": self.checkpoint,
-                "environment": environment(self.device),
-            }
-            write_json(self.folder.record, self.record)
+        found = {
+            **result.as_dict(),
+            **asdict(how),
+            "checkpoint": self.checkpoint,
+            "environment": environment(self.device),
+        }
+        self.record = self.folder.store("evaluations", f"{split}: {how}", found)
         return result
 
 
@@ -183,6 +177,6 @@ def train(
 def resume(path: Path, listener: Listener | None = None) -> PathsRun:
     """Go on with a training that was interrupted or killed."""
     folder = RunFolder.existing(path)
-    settings = PathsSettings.parse(read_json(folder.config)["settings"])
+    settings = folder.read_settings(PathsSettings)
     Trainer(PathsTask(PathsData.load(path), settings), folder, listener).fit(resume=True)
     return PathsRun(path)
