@@ -75,8 +75,11 @@ class Run:
         self.settings = self.folder.read_settings(KbcSettings)
         self.graph = KnowledgeGraph.load(path)
         self.device = choose_device(device or self.settings.device)
+        with torch.device("meta"):
+            outline = KbcModel(self.graph.num_entities, self.graph.num_relations, self.settings)
+        weights, self.checkpoint = load_weights(self.folder.model, outline)
         self.model = KbcModel.over(self.graph, self.settings)
-        self.checkpoint = load_weights(self.folder.model, self.model)
+        self.model.load_state_dict(weights)
         self.model.to(self.device).eval()
 
     @cached_property

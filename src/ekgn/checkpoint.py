@@ -207,14 +207,16 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
         raise _damaged(path, error) from None
 
 
-def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
-    """Put the weights in a file into a model they fit; returns what was noted with them."""
+def load_weights(path: Path, outline: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The weights in a file, which must fit a model of this outline, and what is noted with them.
+
+    An outline (a model on the meta device) takes no memory, whatever sizes a changed config asks
+    for.
+    """
     tensors, extra = load_tensors(path)
     check_shape(Weights, extra, path)
-    check_tensors(path, tensors, model.state_dict())
-    model.load_state_dict(tensors)
-    noted: dict[str, Any] = extra
-    return noted
+    check_tensors(path, tensors, outline.state_dict())
+    return tensors, extra
 
 
 def check_tensors(path: Path, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

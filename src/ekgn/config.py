@@ -15,16 +15,25 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from ekgn.errors import EkgnError, did_you_mean
 
+MOST = 1_000_000
+"""The largest value of a number that has no narrower limit of its own."""
+
 
 def knob(default: Any, meaning: str, symbol: str = "", **limits: Any) -> Any:
     """A setting's field: default, what it does, its symbol in the paper, its limits."""
+    if type(default) in (int, float):
+        limits = {
+            **({} if limits.keys() & {"ge", "gt"} else {"ge": -MOST}),
+            **({} if limits.keys() & {"le", "lt"} else {"le": MOST}),
+            **limits,
+        }
     return Field(default, description=meaning, json_schema_extra={"symbol": symbol}, **limits)
 
 
 class Settings(BaseModel):
     """What every task shares: the network and the trainer."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, allow_inf_nan=False)
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {}}
     DEFAULT_PRESET: ClassVar[str] = "paper"
 
@@ -77,8 +86,8 @@ class Settings(BaseModel):
     patience: int = knob(0, "validations without gain before stopping early (0: never)", ge=0)
     checkpoint_minutes: float = knob(5.0, "minutes between training-state checkpoints", ge=0)
     budget_minutes: float = knob(0.0, "training minutes after which to stop (0: no limit)", ge=0)
-    seed: int = knob(0, "seed of every random choice", ge=0)
-    threads: int = knob(0, "CPU threads (0: all cores)", ge=0)
+    seed: int = knob(0, "seed of every random choice", ge=0, le=2**32 - 1)
+    threads: int = knob(0, "CPU threads (0: all cores)", ge=0, le=1024)
     device: str = knob("auto", "torch device: auto, cpu, cuda, cuda:1, mps")
     tensorboard: bool = knob(False, "also write TensorBoard logs into the run")
     answer_rule: str = knob(

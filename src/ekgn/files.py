@@ -119,6 +119,7 @@ def locked(folder: Path) -> Iterator[None]:
     """
     with _errors_about(folder):
         make_folder(folder)
+        before("write", folder / LOCK)
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         _take(descriptor, folder)

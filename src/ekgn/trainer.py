@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -62,6 +63,8 @@ class Task(Protocol):
     def batches(self) -> Batches: ...
 
     def new_model(self) -> Any: ...
+    def outline(self) -> torch.nn.Module: ...  # the model on the meta device: sizes only
+    def update_bytes(self) -> int: ...  # of the largest tensors that an update needs
     def validate(self, model: Any) -> dict[str, float]: ...
     def save_data(self, folder: Path) -> None: ...
     def describe(self) -> dict[str, Any]: ...
@@ -116,6 +119,27 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def check_memory(task: Task) -> None:
+    """Refuse a training whose model, optimizer state and batches are larger than free memory."""
+    states = {"sgd": 0, "adagrad": 1, "adam": 2}[task.settings.optimizer]
+    model = sum(p.numel() * p.element_size() for p in task.outline().parameters())
+    needed, free = (1 + states) * model + task.update_bytes(), free_memory()
+    if needed > free:
+        raise EkgnError(
+            f"The training needs at least {needed / 2**30:,.1f} GB of memory, {free / 2**30:,.1f} "
+            f"GB are free. Lower --embedding-dim, --num-slots, --batch-size or --max-steps."
+        )
+
+
+def free_memory() -> int:
+    """Bytes of main memory that can still be used."""
+    try:
+        text = Path("/proc/meminfo").read_text()
+        return 1024 * int(text.split("MemAvailable:")[1].split()[0])
+    except (OSError, IndexError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 class Trainer:
     """A training of one task in one run folder."""
 
@@ -128,6 +152,7 @@ class Trainer:
         self.settings: Settings = task.settings.model_copy(update={"threads": threads})
         self.listener = listener
         self.device = choose_device(self.settings.device)
+        check_memory(task)
         torch.manual_seed(self.settings.seed)
         self.model = task.new_model().to(self.device)
         self.optimizers = Optimizers(self.model, self.settings)

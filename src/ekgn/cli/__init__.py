@@ -10,7 +10,6 @@ from typing import Any
 
 def main() -> None:
     """Run the command line; an expected error is one message on stderr and exit code 2."""
-    from ekgn.cli.app import app
     from ekgn.errors import EkgnError
 
     def stop(*_: Any) -> None:
@@ -18,6 +17,8 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, stop)
     try:
+        from ekgn.cli.app import app
+
         app(standalone_mode=True)
     except EkgnError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -38,6 +38,20 @@ class KbcTask:
     def new_model(self) -> KbcModel:
         return KbcModel.over(self.graph, self.settings)
 
+    def outline(self) -> KbcModel:
+        """The model without memory: only its sizes."""
+        with torch.device("meta"):
+            return KbcModel(self.graph.num_entities, self.graph.num_relations, self.settings)
+
+    def update_bytes(self) -> int:
+        """Of one update's states, attention and scores, and of the negatives' vectors."""
+        settings = self.settings
+        queries = min(settings.batch_size, 2 * len(self.graph.train))
+        size, negatives = settings.embedding_dim, settings.negatives
+        step = 2 * size + settings.num_slots + negatives
+        vectors = negatives * size * (queries if settings.batch_by == "triple" else 1)
+        return 4 * (settings.max_steps * queries * step + vectors)
+
     def validate(self, model: KbcModel) -> dict[str, float]:
         """Filtered metrics on the validation triples, both sides."""
         ranks = rank_split(scorer(model), self.graph, "valid", known=self._known)

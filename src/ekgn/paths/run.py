@@ -75,8 +75,11 @@ class PathsRun:
         self.settings = self.folder.read_settings(PathsSettings)
         self.data = PathsData.load(path)
         self.device = choose_device(device or self.settings.device)
+        with torch.device("meta"):
+            outline = PathsModel(self.data.graph.num_nodes, self.settings)
+        weights, self.checkpoint = load_weights(self.folder.model, outline)
         self.model = PathsModel(self.data.graph.num_nodes, self.settings)
-        self.checkpoint = load_weights(self.folder.model, self.model)
+        self.model.load_state_dict(weights)
         self.model.to(self.device).eval()
 
     @classmethod

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ekgn.paths.batches import Batches
 from ekgn.paths.decode import Emit
 from ekgn.paths.evaluate import evaluate, solver
@@ -27,6 +29,18 @@ class PathsTask:
 
     def new_model(self) -> PathsModel:
         return PathsModel(self.data.graph.num_nodes, self.settings)
+
+    def outline(self) -> PathsModel:
+        """The model without memory: only its sizes."""
+        with torch.device("meta"):
+            return PathsModel(self.data.graph.num_nodes, self.settings)
+
+    def update_bytes(self) -> int:
+        """Of one update's states, attention and scores of the nodes."""
+        settings = self.settings
+        queries = min(settings.batch_size, self.batches.instances)
+        step = 2 * settings.embedding_dim + settings.num_slots + self.data.graph.num_nodes
+        return 4 * settings.max_steps * queries * step
 
     def validate(self, model: PathsModel) -> dict[str, float]:
         """Shares of correct and valid paths on the validation queries, greedily decoded."""
