@@ -470,3 +470,30 @@ def test_questions_that_come_together_go_through_the_model_together(site: Site) 
     for head, reply in zip(heads, replies, strict=True):
         expected = run.predict(head=head, relation="borders")
         assert [answer["id"] for answer in reply.json()["answers"]] == [a.id for a in expected]
+
+
+@pytest.mark.parametrize("rule", ["step:²", "step:٣", "step:0", "step:4", "step:1e9", "step:"])
+def test_a_rule_that_is_none_is_refused(web: TestClient, rule: str) -> None:
+    asked = {"head": "France", "relation": "borders", "rule": rule}
+    assert error_of(web.get(f"{ATLAS}/predict", params=asked), 422)["code"] == "unknown_rule"
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [("/login", "GET, POST"), (f"{ATLAS}/predict", "GET, POST"), ("/api/runs", "GET"),
+     ("/", "GET, HEAD"), ("/api/openapi.json", "GET")],
+)  # fmt: skip
+def test_a_wrong_method_is_told_all_that_are_right(
+    web: TestClient, path: str, allowed: str
+) -> None:
+    reply = web.put(path)
+    error_of(reply, 405)
+    assert reply.headers["allow"] == allowed
+
+
+def test_a_login_form_may_have_other_fields(site: Site) -> None:
+    door = TestClient(create_app(site, token=TOKEN), base_url=HOME)
+    fields = {f"field{number}": "x" for number in range(50)}
+    assert "wrong" in door.post("/login", data=fields, follow_redirects=False).headers["location"]
+    reply = door.post("/login", data={**fields, "token": TOKEN}, follow_redirects=False)
+    assert reply.headers["location"] == "/"

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from ekgn.web import server as web_server
+from ekgn.web.pages import FILES
 from tests.web_material import run_folders
 
 COMMAND = [sys.executable, "-m", "ekgn", "serve"]
@@ -83,6 +88,66 @@ def test_a_client_that_never_finishes_its_request_is_dropped() -> None:
             assert connection.recv(100) == b""
         server.send_signal(signal.SIGINT)
         assert server.wait(timeout=20) == 0
+
+
+ASK = (
+    b"GET /api/runs/atlas/predict?head=France&relation=borders HTTP/1.1\r\nhost: localhost\r\n\r\n"
+)
+
+
+async def keep_asking(port: int, ended: Counter[str]) -> None:
+    """A client on one connection that asks again as soon as it is answered, until told to stop."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        head = b""
+        while b"connection: close" not in head:
+            writer.write(ASK)
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", head)
+            assert length and head.startswith(b"HTTP/1.1 200 ")
+            await reader.readexactly(int(length[1]))
+            ended["answers"] += 1
+        ended["told"] += 1
+    except (OSError, EOFError) as error:
+        ended[type(error).__name__] += 1
+    finally:
+        writer.close()
+
+
+def test_clients_that_keep_asking_are_answered_to_the_end() -> None:
+    async def crowd(server: subprocess.Popen[str], port: int) -> Counter[str]:
+        ended: Counter[str] = Counter()
+        clients = [asyncio.create_task(keep_asking(port, ended)) for _ in range(128)]
+        while ended["answers"] < 200:
+            await asyncio.sleep(0.01)
+        server.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(asyncio.gather(*clients), 60)
+        return ended
+
+    with process() as (server, _, port):
+        ended = asyncio.run(crowd(server, port))
+        assert ended.pop("answers") >= 200
+        assert ended == {"told": 128}
+        assert server.wait(timeout=20) == 0
+
+
+def test_a_client_that_never_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_server, "WRITE_SECONDS", 0.2)
+    with web_server.running([run_folders()[0]]) as address:
+        port = int(address.rstrip("/").rpartition(":")[2])
+        greedy = socket.socket()
+        greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        greedy.connect(("127.0.0.1", port))
+        largest = max(FILES, key=lambda name: len(FILES[name].body))
+        ask = f"GET /static/{largest} HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        greedy.sendall(ask.encode() * 100)
+        watch = select.poll()
+        watch.register(greedy, select.POLLHUP)
+        assert watch.poll(60_000), "the connection is still held"
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        client.request("GET", "/healthz")
+        assert client.getresponse().status == 200
+        greedy.close()
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def parse_answer_rule(rule: str, max_steps: int) -> tuple[str, int]:
     name, _, number = rule.partition(":")
     if name in ("argmax", "mixture", "last", "sample") and not number:
         return name, 0
-    if name == "step" and number.isdigit() and 1 <= int(number) <= max_steps:
+    if name == "step" and number in map(str, range(1, max_steps + 1)):
         return name, int(number)
     raise EkgnError(
         f"Unknown answer rule '{rule}': expected argmax, mixture, last, sample, or step:N "

@@ -101,7 +101,7 @@ def memory_heat_map(memory: MemoryMap, name_relations: bool = True) -> Figure:
         from ekgn.kbc.memory_map import short_relation
 
         names = [short_relation(memory.names[row])[:44] for row in rows]
-        panel.set_yticks(range(len(rows)), names, fontsize=6)
+        panel.set_yticks(range(len(rows)), names, fontsize=6, parse_math=False)
     else:
         panel.set_yticks([])
     bar = figure.colorbar(image, shrink=0.8, pad=0.01)
@@ -135,7 +135,7 @@ def sweep_plot(sweep: Sweep, trials: Sequence[Trial]) -> Figure:
         _plain(panel)
     if len(axes) > 1 and sweep.search == "grid":
         panels[1].legend(fontsize="small", frameon=False)
-    figure.suptitle(f"{sweep.data}, {len(finished)} runs")
+    figure.suptitle(f"{sweep.data}, {len(finished)} runs", parse_math=False)
     return figure
 
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 from typing import Any
+
+
+class _Warnings(logging.Handler):
+    """What the library warns of, on stderr, shown as safely as everything else."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from ekgn.cli import display
+
+        display.messages.print(self.format(record), soft_wrap=True)
 
 
 def main() -> None:
@@ -16,12 +26,15 @@ def main() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
+    logging.getLogger("ekgn").addHandler(_Warnings(logging.WARNING))
     try:
         from ekgn.cli.app import app
 
         app(standalone_mode=True)
     except EkgnError as error:
-        print(f"error: {error}", file=sys.stderr)
+        from ekgn.cli.display import visible
+
+        print(f"error: {visible(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -67,9 +67,7 @@ def _print_names(names: Vocabulary, json: bool) -> None:
         display.print_json([dict(zip(keys, row, strict=True)) for row in rows])
         return
     for identifier, label, _ in rows:
-        display.console.print(
-            identifier if label == identifier else f"{identifier}  {label}", markup=False
-        )
+        display.console.print(identifier if label == identifier else f"{identifier}  {label}")
 
 
 def _run_summary(path: Path) -> dict[str, Any]:

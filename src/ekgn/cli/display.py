@@ -4,24 +4,69 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
-console = Console(highlight=False)
-messages = Console(stderr=True, highlight=False)
+# What a terminal may obey instead of showing: control characters, marks that turn the direction of
+# writing, line separators, and halves of characters, which cannot be written at all.
+_UNSAFE = re.compile(
+    r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    """Text for a terminal, with a sign in place of each character that it would obey.
+
+    >>> visible("a\\x1b[2Jb")
+    'a␛[2Jb'
+    """
+    return _UNSAFE.sub(_sign, text)
+
+
+def _sign(found: re.Match[str]) -> str:
+    """Unicode's picture of a control character where there is one."""
+    code = ord(found[0])
+    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else "\ufffd"
+
+
+class Terminal(Console):
+    """A console to which text is only text: no markup, no emoji codes, nothing to obey."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """A string as text."""
+        return super().render_str(visible(text), **how)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Anything to print; text that was made elsewhere is looked at here."""
+        if isinstance(renderable, Text) and _UNSAFE.search(renderable.plain):
+            renderable = renderable.copy()
+            renderable.plain = visible(renderable.plain)
+        return super().render(renderable, options)
+
+
+console = Terminal()
+messages = Terminal(stderr=True)
 
 
 def print_json(value: Any) -> None:
     """JSON on stdout; a number that is none becomes null."""
     text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 def _finite(value: Any) -> Any:
@@ -39,7 +84,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     for name, right in zip(columns, numeric, strict=True):
         grid.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*row)
+        grid.add_row(*(cell.replace("\n", "␊") for cell in row))
     console.print(grid)
 
 
@@ -62,7 +107,7 @@ def training_progress(unit: str, per_step: int) -> Iterator[Callable[[Any, int, 
         TextColumn("{task.percentage:>3.0f}%"),
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(compact=True),
-        TextColumn("{task.fields[latest]}"),
+        TextColumn("{task.fields[latest]}", markup=False),
         console=messages,
         transient=False,
     )
@@ -102,7 +147,7 @@ def _latest(progress: Any) -> str:
 def ranking_progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar over ranked pairs; yields what the ranking calls with (done now, total)."""
     bar = Progress(
-        TextColumn(what),
+        TextColumn(what, markup=False),
         BarColumn(bar_width=None),
         TextColumn("{task.percentage:>3.0f}%"),
         TimeRemainingColumn(compact=True),

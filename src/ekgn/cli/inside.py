@@ -234,8 +234,7 @@ def _print_relation_use(use: RelationUse) -> None:
 
     display.console.print(
         f"What {use.relation} looks at: {use.queries:,} training queries, "
-        f"{use.effective_slots:.1f} effective vectors.\n",
-        markup=False,
+        f"{use.effective_slots:.1f} effective vectors.\n"
     )
     display.table(
         "",
@@ -419,7 +418,7 @@ def _announce(trial: Trial, done: int, total: int) -> None:
     from ekgn.cli import display
 
     result = trial.problem or f"validation hits@10 {display.percent(trial.valid['hits_at_10'])}"
-    display.messages.print(f"{done} of {total}: {trial.name}: {result}", markup=False)
+    display.messages.print(f"{done} of {total}: {trial.name}: {result}")
 
 
 def _print_sweep(wanted: Sweep, found: list[Trial]) -> None:
@@ -444,4 +443,4 @@ def _print_sweep(wanted: Sweep, found: list[Trial]) -> None:
     )
     for trial in found:
         if trial.problem:
-            display.console.print(f"{trial.name}: {trial.problem}", markup=False)
+            display.console.print(f"{trial.name}: {trial.problem}")

@@ -46,7 +46,7 @@ def _flag(name: str, settings: type[Settings]) -> inspect.Parameter:
     kind, choices = _plain_type(field.annotation)
     notes = [note for note in (symbol, choices, f"paper: {field.default}") if note]
     option = typer.Option(
-        help=f"{field.description} [{'; '.join(notes)}]",
+        help=f"{field.description} ({'; '.join(notes)})".replace("[", r"\["),  # typer reads markup
         rich_help_panel="Settings",
         show_default=False,
     )

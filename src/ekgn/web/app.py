@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 import ekgn
@@ -100,15 +101,24 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
 
 async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    path = request.url.path
+    path: str = request.scope["path"]  # request.url fails on a query that is not UTF-8
     if error.status_code == 404 and not path.startswith(("/api", "/static")):
         file = FILES["index.html"]  # the page says in its own words that there is nothing here
         return Response(file.body, 404, {"cache-control": "no-store"}, file.kind)
     code = CODES.get(error.status_code, HTTPStatus(error.status_code).name.lower())
-    message = str(error.detail)
+    message, headers = str(error.detail), error.headers
     if error.status_code == 404:
         message = "There is nothing at this address. The API is described at /api/openapi.json."
-    return _reply(Problem(error.status_code, code, message), error.headers)
+    elif error.status_code == 405:
+        headers = {"allow": ", ".join(_methods(path))}
+    return _reply(Problem(error.status_code, code, message), headers)
+
+
+def _methods(path: str) -> list[str]:
+    """What an address takes: one route may serve GET and another POST."""
+    routes = (route for part in (service, api, pages) for route in part.routes)
+    here = [route for route in routes if isinstance(route, Route) and route.path_regex.match(path)]
+    return sorted({method for route in here for method in route.methods or ()} or {"GET"})
 
 
 async def _on_crash(_: Request, error: Exception) -> Response:

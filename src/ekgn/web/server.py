@@ -7,15 +7,17 @@ import logging
 import queue
 import signal
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
 import uvicorn
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ekgn.errors import EkgnError
@@ -26,21 +28,27 @@ from ekgn.web.site import Site
 MOST_CONNECTIONS = 512
 GRACE_SECONDS = 30
 HEAD_SECONDS = 5  # for the head of a request to arrive
+QUIET_SECONDS = 1  # without a request, after which an ending server closes a connection
+WRITE_SECONDS = 10  # in which a client must take WRITE_BYTES of what waits for it
+WRITE_BYTES = 16 * 1024
 
 
 class Connection(H11Protocol):
-    """A connection that is closed when its client takes too long to say what it wants.
+    """A connection that is closed when its client is too slow to ask or to take the answer.
 
-    uvicorn itself waits for ever for the end of a request's head; a request that has begun is
-    bounded by the application.
+    uvicorn itself waits for ever for the end of a request's head, and for a client that does not
+    read; a request that has begun is bounded by the application. At the end uvicorn closes idle
+    connections at once, and others without a word: requests on their way there would be reset.
     """
 
     _deadline: asyncio.TimerHandle | None = None
+    _write_check: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the clock."""
+        """Start the clocks."""
         super().connection_made(transport)
         self._watch()
+        self._check_writes(0)
 
     def data_received(self, data: bytes) -> None:
         """Stop the clock once there is a request, start it again for the next one."""
@@ -52,10 +60,30 @@ class Connection(H11Protocol):
             self._deadline = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the clock."""
+        """Forget the clocks."""
         super().connection_lost(exc)
-        if self._deadline:
-            self._deadline.cancel()
+        for clock in (self._deadline, self._write_check):
+            if clock:
+                clock.cancel()
+
+    def shutdown(self) -> None:
+        """The server ends: say so with the answer, or close once no request comes any more."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.loop.call_later(QUIET_SECONDS, self._hang_up)
+            return
+        self.cycle.default_headers = [*self.cycle.default_headers, CLOSE_HEADER]
+        super().shutdown()
+
+    def _check_writes(self, waiting: int) -> None:
+        """Give up on a client that took too little of the `waiting` bytes since the last look."""
+        left = self.transport.get_write_buffer_size()
+        if waiting and left and left > waiting - WRITE_BYTES:
+            # Without lingering, or the system would go on where the server gave up.
+            lost: socket.socket = self.transport.get_extra_info("socket")
+            lost.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.transport.abort()
+            return
+        self._write_check = self.loop.call_later(WRITE_SECONDS, self._check_writes, left)
 
     def _watch(self) -> None:
         if self._deadline is None:
@@ -79,6 +107,21 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let every answer from now on end its connection; take in who knocked before the end."""
+        state = self.server_state
+        state.default_headers = [*state.default_headers, CLOSE_HEADER]
+        for bound in sockets or []:
+            with suppress(BlockingIOError):
+                while True:
+                    await asyncio.get_running_loop().connect_accepted_socket(
+                        self._connection, bound.accept()[0]
+                    )
+        await super().shutdown(sockets)
+
+    def _connection(self) -> Connection:
+        return Connection(self.config, self.server_state, self.lifespan.state)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
