@@ -139,7 +139,7 @@ class Trainer:
         finished = False
         try:
             while not (finished := self._is_over()):
-                self._step()
+                self.update()
                 now = time.monotonic()
                 self.progress.seconds = before + now - started
                 if self._validation_is_due():
@@ -171,7 +171,7 @@ class Trainer:
         out_of_patience = 0 < settings.patience <= progress.stale
         return progress.step >= self.total_steps or out_of_time or out_of_patience
 
-    def _step(self) -> None:
+    def update(self) -> None:
         """One update. Dropout and the like draw from a stream that only the step decides."""
         progress = self.progress
         self._seed()
