@@ -5,10 +5,10 @@ RUNTIME := .venv/.runtime
 DEV := .venv/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format bench clean
+.PHONY: help setup demo test test-slow test-machines lint format bench clean
 
 help: ## List the commands
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 setup: $(DEV) ## Create .venv and install everything
 
@@ -39,6 +39,9 @@ test: $(DEV) ## Lint, type-check and run the tests
 test-slow: $(DEV) ## Run the slow tests: peers and whole benchmarks
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[peers]'
 	$(BIN)/pytest -m slow
+
+test-machines: $(DEV) ## Run the numerical tests as other processors and thread counts would
+	$(BIN)/python scripts/test_machines.py
 
 lint: $(DEV) ## Only lint and type-check
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -95,7 +95,7 @@ class OutOfTimeError(Exception):
     """The minutes are over."""
 
 
-class TimeLimit(TrainingCallback):
+class TimeLimit(TrainingCallback):  # type: ignore[misc]
     """Ends a training after some seconds, and counts its epochs."""
 
     def __init__(self, seconds: float) -> None:

@@ -71,11 +71,11 @@ def engine(preset: str) -> Turn:
     trainer = Trainer(KbcTask(graph, speed_settings(preset)), RunFolder(Path("unused")))
     counter = FlopCounterMode(display=False)
     with counter:
-        trainer._step()
+        trainer.update()
     needed = counter.get_total_flops()
 
     def turn(budget: float) -> dict[str, float]:
-        seconds = seconds_per_call(trainer._step, budget)
+        seconds = seconds_per_call(trainer.update, budget)
         available = product_rate()
         return {
             "seconds_per_step": seconds,
@@ -84,7 +84,7 @@ def engine(preset: str) -> Turn:
             "product_gflops": available / 1e9,
             "share_of_product_rate": needed / seconds / available,
             "share_of_product_rate_in_products": needed
-            / product_seconds(trainer._step)
+            / product_seconds(trainer.update)
             / available,
         }
 
@@ -168,7 +168,7 @@ def growth(entities: int, changes: dict[str, Any]) -> Turn:
     trainer = Trainer(KbcTask(made_graph(entities), settings), RunFolder(Path("unused")))
 
     def turn(budget: float) -> dict[str, float]:
-        seconds = seconds_per_call(trainer._step, budget)
+        seconds = seconds_per_call(trainer.update, budget)
         return {"seconds_per_step": seconds, "peak_bytes": peak_memory()}
 
     return turn

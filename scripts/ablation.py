@@ -81,7 +81,7 @@ def seconds_per_epoch(graph: KnowledgeGraph, *settings: KbcSettings) -> list[flo
     for update in range(WARM_UP + TIMED):
         for place, trainer in enumerate(trainers):
             start = time.monotonic()
-            trainer._step()
+            trainer.update()
             spent[place] += (time.monotonic() - start) * (update >= WARM_UP)
     return [s / TIMED * t.per_epoch for s, t in zip(spent, trainers, strict=True)]
 

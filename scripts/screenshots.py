@@ -1,8 +1,7 @@
-"""Pictures of the explorer for the docs: `python scripts/screenshots.py RUN [PATHS_RUN]`.
+"""Pictures of the explorer for the docs: `python scripts/screenshots.py RUN`.
 
-Needs playwright and a Chromium (Debian's package `chromium`). The pages that are drawn depend on
-the tasks of the runs (the first run of each is taken); the question is the first example of the
-graph unless --head and --relation are given.
+Needs playwright and a Chromium (Debian's package `chromium`). The question is the first example of
+the graph unless --head and --relation are given.
 """
 
 from __future__ import annotations
@@ -43,32 +42,19 @@ def ask(address: str, path: str) -> Any:
         return json.load(reply)
 
 
-def shots(address: str, question: dict[str, str]) -> list[tuple[str, str, tuple[int, int], str]]:
-    """(name, page, window, theme) of every picture."""
-    pictures = []
-    runs = ask(address, "api/runs")["runs"]
-    for run in {run["task"]: run for run in reversed(runs)}.values():
-        base = f"runs/{run['name']}"
-        if run["task"] == "paths":
-            pair = ask(address, f"api/{base}/paths")["examples"][3]
-            pictures.append(("paths", f"{base}/paths?{urlencode(pair)}", LAPTOP, "light"))
-            continue
-        example = ask(address, f"api/{base}")["examples"][0]["question"]
-        asked = question or {part: example[part]["id"] for part in ("head", "relation")}
-        explain = f"{base}/explain?{urlencode(asked)}"
-        around = f"{base}/neighbourhood?{urlencode({'entity': asked['head']})}"
-        pictures += [
-            ("home", base, LAPTOP, "light"),
-            ("explain", explain, LAPTOP, "light"),
-            ("explain-dark", explain, LAPTOP, "dark"),
-            ("explain-phone", explain, PHONE, "light"),
-            ("home-phone", base, PHONE, "dark"),
-            ("memory", f"{base}/memory", LAPTOP, "light"),
-            ("neighbourhood", around, LAPTOP, "light"),
-            ("metrics", f"{base}/metrics", LAPTOP, "dark"),
-            ("error", f"{base}/entity?entity={asked['head'][-8:]}x", LAPTOP, "light"),
-        ]
-    return pictures
+def shots(address: str, question: dict[str, str]) -> list[tuple[str, str, tuple[int, int]]]:
+    """(name, page, window) of every picture."""
+    base = f"runs/{ask(address, 'api/runs')['runs'][0]['name']}"
+    example = ask(address, f"api/{base}")["examples"][0]["question"]
+    asked = question or {part: example[part]["id"] for part in ("head", "relation")}
+    explain = f"{base}/explain?{urlencode(asked)}"
+    around = f"{base}/neighbourhood?{urlencode({'entity': asked['head']})}"
+    return [
+        ("explain", explain, LAPTOP),
+        ("explain-phone", explain, PHONE),
+        ("memory", f"{base}/memory", LAPTOP),
+        ("neighbourhood", around, LAPTOP),
+    ]
 
 
 def photograph(address: str, out: Path, question: dict[str, str]) -> None:
@@ -80,10 +66,10 @@ def photograph(address: str, out: Path, question: dict[str, str]) -> None:
         raise SystemExit("error: no Chromium found. Install it with: apt-get install chromium")
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=FLAGS)
-        for name, path, (width, height), theme in shots(address, question):
+        for name, path, (width, height) in shots(address, question):
             page = browser.new_page(
                 viewport={"width": width, "height": height},
-                color_scheme="dark" if theme == "dark" else "light",
+                color_scheme="light",
                 reduced_motion="reduce",
                 device_scale_factor=1,
             )
@@ -100,16 +86,16 @@ def photograph(address: str, out: Path, question: dict[str, str]) -> None:
 
 
 def main() -> None:
-    """Read the command line, serve the runs, take the pictures."""
+    """Read the command line, serve the run, take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", nargs="+")
+    parser.add_argument("run")
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     parser.add_argument("--head", default="")
     parser.add_argument("--relation", default="")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     question = {"head": given.head, "relation": given.relation} if given.head else {}
-    with running(given.runs) as address:
+    with running([given.run]) as address:
         photograph(address, given.out, question)
 
 

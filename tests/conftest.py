@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from pathlib import Path
 
@@ -18,6 +19,12 @@ hypothesis.settings.load_profile("patient")
 
 # Two test processes on two cores: threads of one that wait for a core slow down the other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+THREADS = int(os.environ["OMP_NUM_THREADS"])
+
+if os.environ.get("EKGN_ROUNDING") == "other":  # `make test-machines`
+    from tests.rounding import OtherRounding
+
+    OtherRounding().__enter__()  # type: ignore[no-untyped-call]
 
 
 def vocabulary(*ids: str) -> Vocabulary:
@@ -58,7 +65,7 @@ def tiny_settings(**changes: object) -> KbcSettings:
         "learning_rate": 0.01,
         "input_dropout": 0.0,
         "output_dropout": 0.0,
-        "threads": 1,
+        "threads": THREADS,
     }
     return KbcSettings.build("base", None, {**options, **changes})
 
@@ -72,6 +79,19 @@ def family_run(family: KnowledgeGraph, tmp_path_factory: pytest.TempPathFactory)
     settings = tiny_settings(epochs=120, valid_every=120, embedding_dim=32, table_rate=2.0)
     api.train(family, settings, out=path)
     return path
+
+
+def count_comparisons(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list that grows by each text that difflib is given to compare."""
+    compared: list[str] = []
+
+    class Counting(difflib.SequenceMatcher[str]):
+        def __init__(self, junk: None, one: str, other: str, autojunk: bool = True) -> None:
+            compared.append(other)
+            super().__init__(junk, one, other, autojunk)
+
+    monkeypatch.setattr(difflib, "SequenceMatcher", Counting)
+    return compared
 
 
 @pytest.fixture(scope="session")

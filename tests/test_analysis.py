@@ -27,8 +27,11 @@ from ekgn.kbc.memory_map import (
     spread,
 )
 from ekgn.kbc.model import KbcModel
-from ekgn.kbc.ranking import Metrics, rank_split
+from ekgn.kbc.task import scorer
 from tests.conftest import tiny_settings
+from tests.tolerance import assert_metrics_of, unclear
+
+pytestmark = pytest.mark.numerical
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +132,7 @@ def test_one_step_has_no_memory_to_show(family: KnowledgeGraph) -> None:
 
 def test_metrics_are_those_of_the_ranking(run: api.Run, found: Analysis) -> None:
     for rule in ("argmax", "mixture", "step:1", "step:3"):
-        ranks = rank_split(run.scorer(rule), run.graph, "test")
-        expected = Metrics.over(ranks.realistic, ranks.candidates)
-        assert found.metrics[rule] == expected
+        assert_metrics_of(found.metrics[rule], run.scorer(rule), run.graph, "test")
     assert set(found.metrics) == {"argmax", "mixture", "step:1", "step:2", "step:3"}
 
 
@@ -139,12 +140,15 @@ def test_stop_profile_is_the_record(run: api.Run, found: Analysis) -> None:
     queries = Answers(run.graph.test, 3)
     with torch.no_grad():
         record = run.model(torch.from_numpy(queries.heads), torch.from_numpy(queries.relations))
-    weights = record.log_stop_weights_TB.double().exp().numpy()
+    weights_TB = record.log_stop_weights_TB.double().exp()
+    doubt = 1e-6 + float(unclear(weights_TB.T).double().mean())
+    weights = weights_TB.numpy()
     chosen = weights.argmax(axis=0)
     assert found.queries == len(queries) == found.stop.queries
     assert found.stop.weights == pytest.approx(weights.mean(axis=1).tolist(), abs=1e-6)
-    assert found.stop.answering == [float((chosen == step).mean()) for step in range(3)]
-    assert found.stop.early == pytest.approx(float((chosen < 2).mean()))
+    shares = [float((chosen == step).mean()) for step in range(3)]
+    assert found.stop.answering == pytest.approx(shares, abs=doubt)
+    assert found.stop.early == pytest.approx(float((chosen < 2).mean()), abs=doubt)
     assert sum(profile.queries for profile in found.by_category) == len(queries)
     assert found.overall() == {**found.as_dict(), "by_relation": []}
     assert sum(row.stop.queries for row in found.by_relation) == len(queries)
@@ -158,19 +162,21 @@ def test_lookups_and_changes_are_the_record(run: api.Run, found: Analysis) -> No
     query = torch.from_numpy(queries.heads), torch.from_numpy(queries.relations)
     with torch.no_grad():
         record = run.model(*query)
-        tops = torch.stack(
-            [run.model.answer_scores(record, *query, f"step:{n}").argmax(dim=1) for n in (1, 2, 3)]
-        )
-        answer = run.model.answer_scores(record, *query).argmax(dim=1)
+        scores = [run.model.answer_scores(record, *query, f"step:{n}") for n in (1, 2, 3)]
+        scores.append(run.model.answer_scores(record, *query))
+    *tops, answer = (score.argmax(dim=1) for score in scores)
+    doubtful = torch.stack([unclear(score) for score in scores]).any(dim=0)
+    doubt = 1e-6 + float(doubtful.double().mean())
     attention = record.attention_LBM.numpy()
     entropy = -(attention * np.log(attention)).sum(axis=2).mean(axis=1)
     assert [lookup.entropy for lookup in found.lookups] == pytest.approx(entropy.tolist(), abs=1e-4)
     assert [lookup.largest for lookup in found.lookups] == pytest.approx(
         attention.max(axis=2).mean(axis=1).tolist(), abs=1e-5
     )
-    changed = (tops != tops[0]).any(dim=0).float().mean().item()
-    assert found.changes.any_step == pytest.approx(changed)
-    assert found.changes.first_to_answer == pytest.approx((tops[0] != answer).float().mean().item())
+    changed = (torch.stack(tops) != tops[0]).any(dim=0).double().mean().item()
+    assert found.changes.any_step == pytest.approx(changed, abs=doubt)
+    other = (tops[0] != answer).double().mean().item()
+    assert found.changes.first_to_answer == pytest.approx(other, abs=doubt)
 
 
 def test_without_memory_all_queries_read_the_same(run: api.Run) -> None:
@@ -183,11 +189,12 @@ def test_without_memory_all_queries_read_the_same(run: api.Run) -> None:
             short = run.model(heads, relations, max_steps=2)
         after = run.model(heads, relations)
     expected = replayed.mean_attention_LM[:, None].expand(-1, 3, -1)
-    assert torch.equal(blind.attention_LBM, expected)
-    assert torch.equal(short.attention_LBM, expected[:1]) and len(short.states_TBH) == 2
-    assert not torch.equal(before.states_TBH[1:], blind.states_TBH[1:])
-    assert torch.equal(before.states_TBH, after.states_TBH)
-    assert torch.equal(before.states_TBH[0], blind.states_TBH[0])
+    torch.testing.assert_close(blind.attention_LBM, expected)
+    torch.testing.assert_close(short.attention_LBM, expected[:1])
+    assert len(short.states_TBH) == 2
+    assert not torch.allclose(before.states_TBH[1:], blind.states_TBH[1:], atol=1e-3)
+    assert torch.equal(before.states_TBH, after.states_TBH), "the same computation, run twice"
+    torch.testing.assert_close(before.states_TBH[0], blind.states_TBH[0])
 
 
 def test_without_memory_changes_nothing_if_attention_is_already_even(
@@ -199,8 +206,9 @@ def test_without_memory_changes_nothing_if_attention_is_already_even(
         model.network.memory.key.weight.zero_()  # every key is 0: attention is even
     found = analyze(family, model, "valid")
     assert found.lookups[0].effective_slots == pytest.approx(8, rel=1e-4)
-    assert found.no_memory["argmax"] == found.metrics["argmax"]
-    assert found.no_memory["step:3"] == found.metrics["step:3"]
+    for rule in ("argmax", "step:3"):
+        assert_metrics_of(found.metrics[rule], scorer(model, rule), family, "valid")
+        assert_metrics_of(found.no_memory[rule], scorer(model, rule), family, "valid")
 
 
 def test_one_step_is_analyzed_too(family: KnowledgeGraph) -> None:

@@ -210,12 +210,13 @@ def test_paths_on_the_sphere(page: Any, address: str) -> None:
     expect(page.locator(".path-step")).to_have_count(3)
     page.locator(".path-step").nth(2).click()
     expect(page.locator(".path-step").nth(2)).to_have_attribute("aria-pressed", "true")
-    before = page.locator(".sphere canvas").screenshot()
-    page.locator(".sphere canvas").focus()
+    canvas = page.locator(".sphere canvas")
+    before = canvas.evaluate("canvas => canvas.toDataURL()")
+    canvas.focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    page.wait_for_timeout(200)
-    assert page.locator(".sphere canvas").screenshot() != before
+    turned = "before => document.querySelector('.sphere canvas').toDataURL() !== before"
+    page.wait_for_function(turned, arg=before)
     page.locator("#node-0").fill("9999")
     page.get_by_role("button", name="Find the way").click()
     expect(page.get_by_role("alert")).to_contain_text("Node 9999 is not in the graph")

@@ -288,8 +288,6 @@ def test_the_table_says_what_is_here(tmp_path: Path) -> None:
 
 
 def test_the_bundled_graph_needs_no_data_directory(tmp_path: Path) -> None:
-    if datasets._bundled_folder() is None:
-        pytest.skip("the bundled graph has not been built")
     graph = load_graph("World")
     row = dataset_table()[0]
     assert (row.name, row.entities, row.relations) == (

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import typer
@@ -25,6 +23,9 @@ from ekgn.kbc.ranking import rank_split
 from ekgn.kbc.rules import Rules
 from ekgn.kbc.settings import KbcSettings
 from tests.conftest import tiny_settings
+from tests.tolerance import assert_same_answers, rank_bounds
+
+pytestmark = pytest.mark.numerical
 
 
 @pytest.fixture(scope="module")
@@ -73,20 +74,22 @@ def test_steps_are_the_record(run: api.Run, explanation: Explanation) -> None:
     for lookup, step in enumerate(steps[:-1]):
         assert step.attention_all == pytest.approx(record.attention_LBM[lookup, 0].tolist())
         assert step.attention[0].weight == max(step.attention_all)
-        assert step.attention[0].slot == int(np.argmax(step.attention_all))
-    assert explanation.answering_step == int(weights.argmax()) + 1
+        assert step.attention_all[step.attention[0].slot] == step.attention[0].weight
+    chosen = float(weights[explanation.answering_step - 1])
+    assert chosen == pytest.approx(float(weights.max()), rel=1e-4)
 
 
 def test_answers_are_the_predictions(run: api.Run, explainer: Explainer) -> None:
     head, relation, _ = run.graph.test[0].tolist()
     for rule in ("argmax", "mixture", "last", "step:2"):
         found = explainer.explain(head, relation, top=4, rule=rule)
-        predicted = run.predict_many([(head, relation)], top=4, rule=rule)[0]
-        assert [answer.id for answer in found.answers] == [p.id for p in predicted]
-        assert [answer.known for answer in found.answers] == [p.known for p in predicted]
-        assert [a.probability for a in found.answers] == pytest.approx(
-            [p.probability for p in predicted], abs=1e-5
+        predicted = run.predict_many([(head, relation)], top=30, rule=rule)[0]
+        assert_same_answers(
+            [(a.id, a.probability) for a in found.answers[:4]],
+            [(p.id, p.probability) for p in predicted[:4]],
         )
+        known = {p.id: p.known for p in predicted}
+        assert all(answer.known == known[answer.id] for answer in found.answers)
     assert explainer.explain(head, relation, rule="step:2").answering_step == 2
     assert explainer.explain(head, relation, rule="last").answering_step == 3
 
@@ -94,12 +97,15 @@ def test_answers_are_the_predictions(run: api.Run, explainer: Explainer) -> None
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_target_rank_is_the_filtered_rank(run: api.Run, explainer: Explainer, split: str) -> None:
     ranks = rank_split(run.scorer(), run.graph, split)
-    first = rank_split(run.scorer("step:1"), run.graph, split)
+    bounds = rank_bounds(run.scorer(), run.graph, split)
+    of_first = rank_bounds(run.scorer("step:1"), run.graph, split)
     for pair in range(len(ranks.heads)):
         head, relation = int(ranks.heads[pair]), int(ranks.relations[pair])
         found = explainer.explain(head, relation, int(ranks.targets[pair]))
-        assert found.target_rank == ranks.realistic[pair]
-        assert found.steps[0].target_rank == first.realistic[pair]
+        first = found.steps[0].target_rank
+        assert found.target_rank is not None and first is not None
+        assert bounds.low[pair] <= found.target_rank <= bounds.high[pair]
+        assert of_first.low[pair] <= first <= of_first.high[pair]
 
 
 def test_ties_count_half(family: KnowledgeGraph) -> None:
@@ -112,23 +118,27 @@ def test_ties_count_half(family: KnowledgeGraph) -> None:
 
 
 def test_a_target_beyond_the_top_follows_with_its_place(run: api.Run, explainer: Explainer) -> None:
-    last = run.predict_many([(0, 0)], top=30)[0][-1]
+    predicted = run.predict_many([(0, 0)], top=30)[0]
+    last = predicted[-1]
     found = explainer.explain(0, 0, run.entity(last.id), top=2)
-    assert [answer.rank for answer in found.answers] == [1, 2, 30]
-    assert found.answers[-1].id == last.id
+    as_likely = [
+        p.rank for p in predicted if p.probability == pytest.approx(last.probability, rel=1e-3)
+    ]
+    assert [answer.rank for answer in found.answers[:-1]] == [1, 2]
+    assert found.answers[-1].id == last.id and found.answers[-1].rank in as_likely
 
 
-def slow_nearest(explainer: Explainer, state: torch.Tensor, count: int) -> list[tuple[int, float]]:
-    """The nearest observed pairs by a plain loop."""
+def slow_distances(explainer: Explainer, state: torch.Tensor) -> list[float]:
+    """The distance of every observed pair by a plain loop."""
     pairs = explainer.known["train"]
     found = []
-    for row, (head, relation) in enumerate(zip(pairs.heads, pairs.relations, strict=True)):
+    for head, relation in zip(pairs.heads, pairs.relations, strict=True):
         with torch.no_grad():
             first = explainer.model.network.encoder(
                 torch.tensor([int(head)]), torch.tensor([int(relation)])
             )[0]
-        found.append((row, float((first - state).norm())))
-    return sorted(found, key=lambda pair: pair[1])[:count]
+        found.append(float((first - state).norm()))
+    return found
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -142,9 +152,11 @@ def test_nearest_pairs_agree_with_a_plain_loop(
         states = run.model(torch.tensor([3]), torch.tensor([1])).states_TBH[:, 0]
     rows, distances = fresh.nearest_pairs(states, 3)
     for step, state in enumerate(states):
-        expected = slow_nearest(fresh, state, 3)
-        assert distances[step].tolist() == pytest.approx([d for _, d in expected], abs=1e-4)
-        assert rows[step].tolist() == [row for row, _ in expected]
+        expected = slow_distances(fresh, state)
+        nearest = sorted(expected)[:3]
+        assert distances[step].tolist() == pytest.approx(nearest, abs=1e-4)
+        assert [expected[row] for row in rows[step]] == pytest.approx(nearest, abs=1e-4)
+        assert len(set(rows[step].tolist())) == 3
 
 
 def test_a_training_question_is_nearest_to_itself(run: api.Run, explainer: Explainer) -> None:
@@ -301,7 +313,9 @@ def test_a_run_without_names_says_so(family: KnowledgeGraph, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_fb15k_answers_well_under_a_second(benchmarks: Path) -> None:
+def test_fb15k_is_encoded_once_for_all_questions(
+    benchmarks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = load_graph("FB15k", data_dir=benchmarks)
     torch.manual_seed(0)
     model = KbcModel(graph.num_entities, graph.num_relations, KbcSettings.build()).eval()
@@ -309,7 +323,9 @@ def test_fb15k_answers_well_under_a_second(benchmarks: Path) -> None:
     explainer = Explainer(graph, model, known)
     assert len(known["train"]) == 273_710
     explainer.prepare()
-    started = time.process_time()
+    encoded: list[int] = []
+    encoder = model.network.encoder
+    encoder.register_forward_hook(lambda _, query, found: encoded.append(len(query[0])))
     head, relation, tail = graph.test[0].tolist()
     explainer.explain(head, relation, tail)
-    assert time.process_time() - started < 0.5
+    assert encoded == [1], "only the question itself"

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,9 @@ from numpy.typing import NDArray
 
 from ekgn.errors import EkgnError
 from ekgn.kbc import graph as graph_module
+from ekgn.kbc import triples as triples_module
 from ekgn.kbc.graph import KnowledgeGraph, Vocabulary, hold_out, load_graph
+from tests.conftest import count_comparisons
 
 FILES = {
     "train.tsv": "b\tr\ta\na\tr\tc\nb\tr\ta\nc\ts\td\n",
@@ -298,19 +299,14 @@ def test_a_miss_suggests_the_nearest_names() -> None:
             WORDS.find(text, "entity", "mine")
 
 
-def test_a_miss_among_many_names_is_quick() -> None:
+def test_a_miss_among_many_names_reads_few_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     count = 40_000
     labels = tuple(f"place {n * 7919 % count} of region {n % 97}" for n in range(count))
     many = Vocabulary(tuple(f"/m/{n}" for n in range(count)), labels, ("",) * count)
-    with pytest.raises(EkgnError):
-        many.find("warm up", "entity", "x")
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        with pytest.raises(EkgnError, match="Did you mean 'place 123 of region"):
-            many.find("plaec 123 of region", "entity", "x")
-        times.append(time.process_time() - start)
-    assert min(times) < 0.3
+    compared = count_comparisons(monkeypatch)
+    with pytest.raises(EkgnError, match="Did you mean 'place 123 of region"):
+        many.find("plaec 123 of region", "entity", "x")
+    assert 0 < len(compared) <= 200
 
 
 @settings(deadline=None, max_examples=30)
@@ -432,16 +428,13 @@ def test_the_cache_forgets_the_oldest(
     assert len(list(own_cache.iterdir())) == 2
 
 
-def test_fb15k_loads_in_seconds_and_from_the_cache_in_less_than_one(
-    benchmarks: Path, tmp_path: Path
+def test_fb15k_is_read_by_the_fast_route_and_then_from_the_cache(
+    benchmarks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times = []
-    for _ in range(2):
-        start = time.process_time()
-        load_graph("fb15k", data_dir=benchmarks, cache_dir=tmp_path)
-        times.append(time.process_time() - start)
-    assert times[0] < 6
-    assert times[1] < 0.7
+    monkeypatch.delattr(triples_module, "_careful_rows")
+    graph = load_graph("fb15k", data_dir=benchmarks, cache_dir=tmp_path)
+    monkeypatch.delattr(graph_module, "read_triples")
+    assert same(load_graph("fb15k", data_dir=benchmarks, cache_dir=tmp_path), graph)
 
 
 @pytest.mark.slow

@@ -16,6 +16,8 @@ from ekgn.errors import EkgnError
 from ekgn.network import l1
 from ekgn.network.l1 import l1_distances, l1_pairs
 
+pytestmark = pytest.mark.numerical
+
 
 @pytest.fixture
 def numba_kernels() -> None:
@@ -154,7 +156,7 @@ def test_either_side_may_be_fixed(side: int) -> None:
     expected = gradients(l1_distances(*both), both, weights)[side]
     one = [both[0].detach(), both[1].detach()]
     one[side].requires_grad_()
-    assert torch.equal(gradients(l1_distances(*one), [one[side]], weights)[0], expected)
+    torch.testing.assert_close(gradients(l1_distances(*one), [one[side]], weights)[0], expected)
 
 
 def test_not_a_number_stays_visible() -> None:
@@ -254,8 +256,8 @@ def test_without_numba_torch_answers_and_the_log_says_so(
     outputs, table = random(2, 3, 10), random(4, 10, seed=1)
     with caplog.at_level(logging.INFO, logger=l1.__name__):
         distances, pairs = l1_distances(outputs, table), l1_pairs(outputs, table[:3])
-    assert torch.equal(distances, torch.cdist(outputs, table, p=1.0))
-    assert torch.equal(pairs, broadcast(outputs, table[:3]))
+    torch.testing.assert_close(distances, torch.cdist(outputs, table, p=1.0))
+    torch.testing.assert_close(pairs, broadcast(outputs, table[:3]))
     assert "fall back to torch.cdist" in caplog.text
 
 

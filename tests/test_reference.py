@@ -13,6 +13,8 @@ from ekgn.kbc.batches import Batch
 from ekgn.kbc.model import Decoder, KbcModel
 from ekgn.kbc.settings import KbcSettings
 
+pytestmark = pytest.mark.numerical
+
 FILE = Path(__file__).parent.parent / "benchmarks" / "reference.py"
 
 

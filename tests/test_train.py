@@ -7,9 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -23,6 +23,8 @@ from ekgn.optimizers import RowAdam
 from ekgn.trainer import Progress, Trainer, Work, choose_device
 
 from .conftest import tiny_settings
+
+pytestmark = pytest.mark.numerical
 
 
 def train(graph: KnowledgeGraph, path: Path, **settings: object) -> Trainer:
@@ -64,12 +66,9 @@ def test_every_optimizer_and_clipping_lowers_the_loss(
 
 
 def test_the_rate_falls_linearly_from_decay_from_on(family: KnowledgeGraph, tmp_path: Path) -> None:
-    trainer = Trainer(KbcTask(family, tiny_settings(decay_from=0.5)), RunFolder(tmp_path))
-    factors = []
-    for share in (0.0, 0.5, 0.75, 1.0):
-        trainer.progress = Progress(step=round(share * trainer.total_steps))
-        factors.append(trainer._rate_factor())
-    assert factors == pytest.approx([1.0, 1.0, 0.5, 0.0])
+    train(family, tmp_path, decay_from=0.5, epochs=4, valid_every=1, learning_rate=0.01)
+    rates = [line["learning_rate"] for line in lines(tmp_path)]
+    assert rates == pytest.approx([0.01, 0.01, 0.005, 0.0])
 
 
 def test_deepen_at_trains_step_1_alone_at_first(family: KnowledgeGraph, tmp_path: Path) -> None:
@@ -81,7 +80,7 @@ def test_deepen_at_trains_step_1_alone_at_first(family: KnowledgeGraph, tmp_path
     entities = trainer.model.answers.weight.detach().clone()
     moved = []
     for _ in range(trainer.total_steps):
-        trainer._step()
+        trainer.update()
         pairs = zip(deep_parts, before, strict=True)
         moved.append(all(not torch.equal(part, old) for part, old in pairs))
     half = trainer.total_steps // 2
@@ -101,15 +100,30 @@ def test_the_work_ahead_is_rehearsed_without_a_trace(
     family: KnowledgeGraph, tmp_path: Path
 ) -> None:
     settings = tiny_settings(
-        deepen_at=0.5, exact_from=0.75, batch_by="query", first_norm="batch", epochs=4
+        deepen_at=0.5,
+        exact_from=0.75,
+        batch_by="query",
+        first_norm="batch",
+        epochs=4,
+        valid_every=4,
     )
-    trainer = Trainer(KbcTask(family, settings), RunFolder(tmp_path))
-    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-    work = trainer._work()
-    assert work.firsts == [share * trainer.per_epoch for share in (0, 2, 3)]
-    assert all(cost > 0 for cost in work.costs)
-    after = trainer.model.state_dict()
-    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    shares = [0.0]
+    trainer = Trainer(
+        KbcTask(family, settings),
+        RunFolder(tmp_path / "told"),
+        lambda progress, total, share: shares.append(share),
+    )
+    trainer.fit()
+    steps = np.diff(shares).reshape(4, trainer.per_epoch)
+    for phase in (steps[:2], steps[2], steps[3]):
+        assert phase.min() > 0 and phase == pytest.approx(phase.mean())
+    assert shares[-1] == pytest.approx(1)
+    untold = Trainer(KbcTask(family, settings), RunFolder(tmp_path / "untold"))
+    for _ in range(untold.total_steps):
+        untold.update()
+    expected = untold.model.state_dict()
+    for name, value in trainer.model.state_dict().items():
+        assert torch.equal(value, expected[name]), name
 
 
 def test_clipping_bounds_the_norm_of_all_gradients(family: KnowledgeGraph, tmp_path: Path) -> None:
@@ -136,7 +150,7 @@ def test_early_stopping_keeps_the_best_weights(family: KnowledgeGraph, tmp_path:
 
 
 def test_a_budget_ends_the_training(family: KnowledgeGraph, tmp_path: Path) -> None:
-    trainer = train(family, tmp_path, epochs=100_000, budget_minutes=0.02)
+    trainer = train(family, tmp_path, epochs=100_000, budget_minutes=0.005)
     assert 0 < trainer.progress.step < trainer.total_steps
     assert (tmp_path / "record.json").exists()
 
@@ -191,53 +205,56 @@ def test_ctrl_c_leaves_a_usable_run_that_goes_on_bitwise(
     same_run(tmp_path / "whole", tmp_path / "cut")
 
 
-SCRIPT = """
-import sys
+KILLED = """
+import os, signal, sys
 from pathlib import Path
 from ekgn import api
-from ekgn.checkpoint import RunFolder
 from ekgn.kbc.graph import KnowledgeGraph
-from ekgn.kbc.task import KbcTask
-from ekgn.trainer import Trainer
 from tests.conftest import tiny_settings
-if sys.argv[1] == "resume":
-    api.resume(sys.argv[2])
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def die_between_checkpoints(progress, total, share):
+    if progress.step == total // 3:
+        die()
+
+def die_renaming(aside, target, rename=Path.replace, states=[]):
+    if target.name == "training_state.safetensors":
+        states.append(target)
+    die() if len(states) == 2 else rename(aside, target)
+
+run = Path(sys.argv[1])
+if run.exists():
+    Path.replace = die_renaming
+    api.resume(run)
 else:
-    settings = tiny_settings(epochs=60, valid_every=10, checkpoint_minutes=0.002,
-                             input_dropout=0.3)
-    task = KbcTask(KnowledgeGraph.load(Path(sys.argv[3])), settings)
-    Trainer(task, RunFolder(Path(sys.argv[2]))).fit()
+    settings = tiny_settings(**{settings})
+    api.train(KnowledgeGraph.load(Path(sys.argv[2])), settings, out=run,
+              listener=die_between_checkpoints)
 """
 
 
-def start(*arguments: str) -> subprocess.Popen[bytes]:
-    root = Path(__file__).resolve().parent.parent
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments], env=environment)
+def test_sigkill_loses_nothing_but_time(family: KnowledgeGraph, tmp_path: Path) -> None:
+    """A real process is killed twice at awkward moments, and ends with the same weights.
 
-
-def test_sigkill_at_any_moment_loses_nothing_but_time(
-    family: KnowledgeGraph, tmp_path: Path
-) -> None:
-    """A real process is killed twice at awkward moments, and ends with the same weights."""
+    First between two checkpoints, then with the next checkpoint written but not yet in its place.
+    """
+    settings = {"epochs": 30, "valid_every": 4, "checkpoint_minutes": 0.002, "input_dropout": 0.3}
+    train(family, tmp_path / "whole", **settings)
     family.save(tmp_path / "graph")
-    whole = start("train", str(tmp_path / "whole"), str(tmp_path / "graph"))
-    assert whole.wait(timeout=240) == 0
-    killed = start("train", str(tmp_path / "cut"), str(tmp_path / "graph"))
-    state = tmp_path / "cut" / "training_state.safetensors"
-    kills = 0
-    for pause in (0.05, 0.31):
-        deadline = time.monotonic() + 120
-        while not state.exists() and killed.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.005)
-        time.sleep(pause)
-        if killed.poll() is None:
-            killed.send_signal(signal.SIGKILL)
-            kills += 1
-        killed.wait()
-        killed = start("resume", str(tmp_path / "cut"))
-    assert killed.wait(timeout=240) == 0
-    assert kills, "the training ended before it could be killed: make it longer"
+    root = Path(__file__).resolve().parent.parent
+    places = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+    code = KILLED.replace("{settings}", repr(settings))
+    for _ in range(2):
+        killed = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / "cut"), str(tmp_path / "graph")],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+            timeout=600,
+        )
+        assert killed.returncode == -signal.SIGKILL
+    assert list((tmp_path / "cut").glob(".training_state*.tmp"))
+    api.resume(tmp_path / "cut")
     same_run(tmp_path / "whole", tmp_path / "cut")
 
 

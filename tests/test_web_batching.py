@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from typing import Any
 
 from ekgn.web.batching import Batcher, Busy
 
 
 def test_the_queue_refuses_rather_than_grows() -> None:
+    everyone_asked = threading.Event()
+
     def slow(key: str, items: Any) -> list[int]:
-        time.sleep(0.05)
+        assert everyone_asked.wait(60)
         return list(items)
 
     async def many() -> list[Any]:
         batcher: Batcher[str, int, int] = Batcher(slow, most=4, most_waiting=10)
-        asked = [batcher.ask("key", [n]) for n in range(20)]
+        asked = [asyncio.create_task(batcher.ask("key", [n])) for n in range(20)]
+        await asyncio.wait(asked[10:])
+        everyone_asked.set()
         results = await asyncio.gather(*asked, return_exceptions=True)
         batcher.close()
         return results

@@ -191,7 +191,7 @@ class Trainer:
         started, before = time.monotonic(), self.progress.seconds
         saved = started
         while not self._is_over() and not signals.wanted:
-            self._step()
+            self.update()
             now = time.monotonic()
             self.progress.seconds = before + now - started
             if self._validation_is_due():
@@ -214,7 +214,7 @@ class Trainer:
         out_of_patience = 0 < settings.patience <= progress.stale
         return progress.step >= self.total_steps or out_of_time or out_of_patience
 
-    def _step(self) -> None:
+    def update(self) -> None:
         """One update. Dropout and the like draw from a stream that only the step decides."""
         progress = self.progress
         self._seed()
