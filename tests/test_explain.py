@@ -23,22 +23,23 @@ from ekgn.kbc.graph import KnowledgeGraph, Vocabulary, load_graph
 from ekgn.kbc.model import KbcModel
 from ekgn.kbc.ranking import rank_split
 from ekgn.kbc.rules import Rules
+from ekgn.kbc.run import KbcRun
 from ekgn.kbc.settings import KbcSettings
 from tests.conftest import tiny_settings
 
 
 @pytest.fixture(scope="module")
-def run(family_run: Path) -> api.Run:
-    return api.load(family_run)
+def run(family_run: Path) -> KbcRun:
+    return KbcRun(family_run)
 
 
 @pytest.fixture(scope="module")
-def explainer(run: api.Run) -> Explainer:
+def explainer(run: KbcRun) -> Explainer:
     return Explainer(run.graph, run.model, run.known)
 
 
 @pytest.fixture(scope="module")
-def explanation(run: api.Run, explainer: Explainer) -> Explanation:
+def explanation(run: KbcRun, explainer: Explainer) -> Explanation:
     head, relation, tail = run.graph.test[0].tolist()
     return explainer.explain(head, relation, tail)
 
@@ -59,7 +60,7 @@ def call(*words: str) -> tuple[int, str, BaseException | None]:
     return result.exit_code, result.output, result.exception
 
 
-def test_steps_are_the_record(run: api.Run, explanation: Explanation) -> None:
+def test_steps_are_the_record(run: KbcRun, explanation: Explanation) -> None:
     head, relation, _ = run.graph.test[0].tolist()
     with torch.no_grad():
         record = run.model(torch.tensor([head]), torch.tensor([relation]))
@@ -77,7 +78,7 @@ def test_steps_are_the_record(run: api.Run, explanation: Explanation) -> None:
     assert explanation.answering_step == int(weights.argmax()) + 1
 
 
-def test_answers_are_the_predictions(run: api.Run, explainer: Explainer) -> None:
+def test_answers_are_the_predictions(run: KbcRun, explainer: Explainer) -> None:
     head, relation, _ = run.graph.test[0].tolist()
     for rule in ("argmax", "mixture", "last", "step:2"):
         found = explainer.explain(head, relation, top=4, rule=rule)
@@ -92,7 +93,7 @@ def test_answers_are_the_predictions(run: api.Run, explainer: Explainer) -> None
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
-def test_target_rank_is_the_filtered_rank(run: api.Run, explainer: Explainer, split: str) -> None:
+def test_target_rank_is_the_filtered_rank(run: KbcRun, explainer: Explainer, split: str) -> None:
     ranks = rank_split(run.scorer(), run.graph, split)
     first = rank_split(run.scorer("step:1"), run.graph, split)
     for pair in range(len(ranks.heads)):
@@ -111,7 +112,7 @@ def test_ties_count_half(family: KnowledgeGraph) -> None:
     assert found.target_rank == 1 + others / 2
 
 
-def test_a_target_beyond_the_top_follows_with_its_place(run: api.Run, explainer: Explainer) -> None:
+def test_a_target_beyond_the_top_follows_with_its_place(run: KbcRun, explainer: Explainer) -> None:
     last = run.predict_many([(0, 0)], top=30)[0][-1]
     found = explainer.explain(0, 0, run.entity(last.id), top=2)
     assert [answer.rank for answer in found.answers] == [1, 2, 30]
@@ -133,7 +134,7 @@ def slow_nearest(explainer: Explainer, state: torch.Tensor, count: int) -> list[
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_nearest_pairs_agree_with_a_plain_loop(
-    run: api.Run, monkeypatch: pytest.MonkeyPatch, kept: bool
+    run: KbcRun, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
     monkeypatch.setattr(explain, "PAIR_CHUNK", 17)
     monkeypatch.setattr(explain, "KEPT_BYTES", 2**30 if kept else 0)
@@ -147,7 +148,7 @@ def test_nearest_pairs_agree_with_a_plain_loop(
         assert rows[step].tolist() == [row for row, _ in expected]
 
 
-def test_a_training_question_is_nearest_to_itself(run: api.Run, explainer: Explainer) -> None:
+def test_a_training_question_is_nearest_to_itself(run: KbcRun, explainer: Explainer) -> None:
     head, relation, tail = run.graph.train[0].tolist()
     pair = explainer.explain(head, relation, tail).steps[0].nearest[0]
     assert (pair.head.id, pair.relation) == (run.graph.entities.ids[head], "Next")
@@ -157,7 +158,7 @@ def test_a_training_question_is_nearest_to_itself(run: api.Run, explainer: Expla
 
 
 def test_holds_answer_is_about_the_target_or_else_the_answer(
-    run: api.Run, explainer: Explainer
+    run: KbcRun, explainer: Explainer
 ) -> None:
     head, relation, tail = run.graph.train[0].tolist()
     other = (tail + 7) % run.graph.num_entities
@@ -174,7 +175,7 @@ def test_the_question_in_words(explainer: Explainer) -> None:
     assert backwards.relation == "^Next"
 
 
-def test_reasons_name_training_facts(run: api.Run, explainer: Explainer) -> None:
+def test_reasons_name_training_facts(run: KbcRun, explainer: Explainer) -> None:
     head, relation, tail = run.graph.train[0].tolist()
     reasons = " ".join(explainer.explain(head, relation, tail).reasons)
     assert "Training answers this very question with Person 1." in reasons

@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -50,6 +50,7 @@ class Task(Protocol):
     name: str
     settings: Any
     selection: str  # the validation metric to maximise
+    unit: str  # what a batch holds, in words
 
     @property
     def batches(self) -> Batches: ...
@@ -112,10 +113,20 @@ def choose_device(name: str) -> torch.device:
 class Trainer:
     """A training of one task in one run folder."""
 
-    def __init__(self, task: Task, run: RunFolder, listener: Listener | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        run: RunFolder,
+        listener: Listener | None = None,
+        preset: str | None = None,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> None:
         self.task = task
         self.run = run
         self.settings: Settings = task.settings
+        # What was asked for, for the record: the settings as changes of a preset.
+        changes = self.settings.changes_of(preset) if overrides is None else dict(overrides)
+        self.asked = {"preset": preset, "overrides": changes}
         self.listener = listener
         if self.settings.threads:
             torch.set_num_threads(self.settings.threads)
@@ -217,8 +228,10 @@ class Trainer:
             torch.manual_seed(seed)
 
     def _rate_factor(self) -> float:
-        """1, then falling linearly to 0 from `decay_from` of the way on."""
+        """1, then falling linearly to 0 from `decay_from` of the epochs, or of the budget, on."""
         done, start = self.progress.step / self.total_steps, self.settings.decay_from
+        if self.settings.budget_minutes:
+            done = max(done, min(self.progress.seconds / (60 * self.settings.budget_minutes), 1.0))
         return 1.0 if done <= start else (1 - done) / (1 - start)
 
     def _validation_is_due(self) -> bool:
@@ -262,10 +275,7 @@ class Trainer:
             )
         self.task.save_data(self.run.path)
         self.run.metrics.write_text("")
-        write_json(
-            self.run.config,
-            {"task": self.task.name, "settings": self.settings.model_dump(mode="json")},
-        )
+        write_json(self.run.config, self._config())
 
     def _resume(self) -> None:
         """Load the training state, and forget log lines that it does not know of."""
@@ -279,6 +289,15 @@ class Trainer:
         kept = [json.dumps(line) for line in lines if line["step"] <= self.progress.step]
         text = "".join(line + "\n" for line in kept)
         replace_file(self.run.metrics, lambda aside: aside.write_text(text))
+        write_json(self.run.config, self._config())  # the epochs and the like may be others now
+
+    def _config(self) -> dict[str, Any]:
+        """What is trained: the task, the preset, what was changed of it, all settings."""
+        return {
+            "task": self.task.name,
+            **self.asked,
+            "settings": self.settings.model_dump(mode="json"),
+        }
 
     def _save_weights(self) -> None:
         save_tensors(self.run.model, self.model.state_dict(), {"step": self.progress.step})
@@ -296,24 +315,34 @@ class Trainer:
     def _write_record(self) -> None:
         """The record of the training; evaluations of it are added by whoever makes them."""
         curve = [json.loads(line) for line in self.run.metrics.read_text().splitlines()]
+        before = read_json(self.run.record) if self.run.record.exists() else {}
         write_json(
             self.run.record,
             {
-                "task": self.task.name,
+                **self._config(),
                 "data": self.task.describe(),
-                "settings": self.settings.model_dump(mode="json"),
                 "environment": environment(self.device),
                 "parameters": sum(p.numel() for p in self.model.parameters()),
                 "wall_seconds": round(self.progress.seconds, 2),
                 "steps": self.progress.step,
                 "epochs": self.progress.step / self.per_epoch,
+                "ended_by": self._ended_by(),
                 "best": {self.task.selection: self.progress.best, "step": self.progress.best_step},
                 "curve": curve,
-                "evaluations": read_json(self.run.record).get("evaluations", {})
-                if self.run.record.exists()
-                else {},
+                "evaluations": {
+                    name: found
+                    for name, found in before.get("evaluations", {}).items()
+                    if found["checkpoint"]["step"] == self.progress.best_step
+                },
             },
         )
+
+    def _ended_by(self) -> str:
+        """Which of the settings epochs, patience and budget_minutes ended the training."""
+        if self.progress.step >= self.total_steps:
+            return "epochs"
+        out_of_patience = 0 < self.settings.patience <= self.progress.stale
+        return "patience" if out_of_patience else "budget_minutes"
 
 
 def _smooth(average: float, value: float) -> float:
