@@ -27,10 +27,10 @@ from urllib.parse import urlencode
 import numpy as np
 import torch
 
-from ekgn.api import find_run
 from ekgn.files import write_json
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.records import environment
+from ekgn.run import find_run
 
 WARM_UP = 500  # requests before the clock starts
 GOAL = {"predictions_per_second": 300.0, "p99_milliseconds": 150.0, "memory_growth_mb": 16.0}

@@ -58,7 +58,7 @@ def collect_run(path: Path, split: str, limit: int) -> None:
     from ekgn.files import write_json
     from ekgn.kbc.analysis import analyze
     from ekgn.kbc.explain import Explainer
-    from ekgn.report import choose_examples
+    from ekgn.report.kbc import choose_examples
 
     run = api.load(path)
     if not run.record:

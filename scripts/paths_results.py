@@ -14,8 +14,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from ekgn import api
 from ekgn.files import replace_file, write_json
-from ekgn.paths import run as paths_run
 from ekgn.paths.baselines import baseline_record, dynamic_programming
 from ekgn.paths.evaluate import evaluate
 from ekgn.paths.graphs import PathsData, make
@@ -30,7 +30,6 @@ from ekgn.paths.results import (
     system_rows,
     systems_table,
 )
-from ekgn.paths.settings import PathsSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "results" / "paths"
@@ -81,14 +80,14 @@ def graph_of(seed: int, work: Path) -> PathsData:
 def train_one(name: str, seed: int, work: Path, threads: int, target: Path) -> None:
     """One training, evaluated in every way the page shows."""
     changes = {**SYSTEMS, **EXTRA}[name]
-    settings = PathsSettings.build(overrides={**changes, "seed": seed, "threads": threads})
     folder = work / f"{name}-seed{seed}"
     log.info("training %s, graph seed %d", name, seed)
     if (folder / "training_state.safetensors").exists():
-        run = paths_run.resume(folder)
+        run = api.resume(folder)
     else:
         shutil.rmtree(folder, ignore_errors=True)
-        run = paths_run.train(graph_of(seed, work), settings, folder)
+        changes = {**changes, "seed": seed, "threads": threads}
+        run = api.train(graph_of(seed, work), changes, task="paths", out=folder)
     keys = list(DECODINGS) if name in ("ekgn", "seq2seq") and seed == 0 else [MAIN]
     for key in keys:
         rule, beam, emit = key.removeprefix("test: ").split(", ")

@@ -27,6 +27,7 @@ from ekgn.kbc.memory_map import (
     spread,
 )
 from ekgn.kbc.model import KbcModel
+from ekgn.kbc.run import KbcRun
 from ekgn.kbc.task import scorer
 from tests.conftest import tiny_settings
 from tests.tolerance import assert_metrics_of, unclear
@@ -35,12 +36,12 @@ pytestmark = pytest.mark.numerical
 
 
 @pytest.fixture(scope="module")
-def run(family_run: Path) -> api.Run:
-    return api.load(family_run)
+def run(family_run: Path) -> KbcRun:
+    return KbcRun(family_run)
 
 
 @pytest.fixture(scope="module")
-def found(run: api.Run) -> Analysis:
+def found(run: KbcRun) -> Analysis:
     return analyze(run.graph, run.model, "test")
 
 
@@ -107,7 +108,7 @@ def test_spread_keeps_ends_and_count() -> None:
     assert spread(rows[:3], 5).tolist() == [0, 1, 2]
 
 
-def test_memory_map_is_the_mean_attention(run: api.Run) -> None:
+def test_memory_map_is_the_mean_attention(run: KbcRun) -> None:
     train = run.known["train"]
     memory = memory_map(run.graph, run.model, train)
     total = {name: np.zeros(8) for name in memory.names}
@@ -130,13 +131,13 @@ def test_one_step_has_no_memory_to_show(family: KnowledgeGraph) -> None:
         memory_map(family, model, Answers(family.train, 3))
 
 
-def test_metrics_are_those_of_the_ranking(run: api.Run, found: Analysis) -> None:
+def test_metrics_are_those_of_the_ranking(run: KbcRun, found: Analysis) -> None:
     for rule in ("argmax", "mixture", "step:1", "step:3"):
         assert_metrics_of(found.metrics[rule], run.scorer(rule), run.graph, "test")
     assert set(found.metrics) == {"argmax", "mixture", "step:1", "step:2", "step:3"}
 
 
-def test_stop_profile_is_the_record(run: api.Run, found: Analysis) -> None:
+def test_stop_profile_is_the_record(run: KbcRun, found: Analysis) -> None:
     queries = Answers(run.graph.test, 3)
     with torch.no_grad():
         record = run.model(torch.from_numpy(queries.heads), torch.from_numpy(queries.relations))
@@ -157,7 +158,7 @@ def test_stop_profile_is_the_record(run: api.Run, found: Analysis) -> None:
     }
 
 
-def test_lookups_and_changes_are_the_record(run: api.Run, found: Analysis) -> None:
+def test_lookups_and_changes_are_the_record(run: KbcRun, found: Analysis) -> None:
     queries = Answers(run.graph.test, 3)
     query = torch.from_numpy(queries.heads), torch.from_numpy(queries.relations)
     with torch.no_grad():
@@ -179,7 +180,7 @@ def test_lookups_and_changes_are_the_record(run: api.Run, found: Analysis) -> No
     assert found.changes.first_to_answer == pytest.approx(other, abs=doubt)
 
 
-def test_without_memory_all_queries_read_the_same(run: api.Run) -> None:
+def test_without_memory_all_queries_read_the_same(run: KbcRun) -> None:
     replayed = Replay(run.model, run.known["test"])
     heads, relations = torch.tensor([0, 5, 9]), torch.tensor([0, 1, 5])
     with torch.no_grad():
@@ -219,7 +220,7 @@ def test_one_step_is_analyzed_too(family: KnowledgeGraph) -> None:
     assert found.by_relation[0].effective_slots is None
 
 
-def test_limit_draws_that_many(run: api.Run) -> None:
+def test_limit_draws_that_many(run: KbcRun) -> None:
     found = analyze(run.graph, run.model, "test", limit=2)
     assert found.triples == 2 and found.metrics["argmax"].count == 4
     assert analyze(run.graph, run.model, "test", limit=99).triples == 4
@@ -227,7 +228,7 @@ def test_limit_draws_that_many(run: api.Run) -> None:
         analyze(run.graph, run.model, "test", limit=-1)
 
 
-def test_empty_and_unknown_splits(run: api.Run) -> None:
+def test_empty_and_unknown_splits(run: KbcRun) -> None:
     empty = replace(run.graph, test=np.empty((0, 3), np.int64))
     with pytest.raises(EkgnError, match="family has no test triples: there is nothing to analyze"):
         analyze(empty, run.model, "test")

@@ -15,6 +15,7 @@ import ekgn
 from ekgn.cli.app import app
 from ekgn.errors import EkgnError
 from tests.tolerance import assert_same_answers
+from tests.web_material import run_folders
 
 pytestmark = pytest.mark.numerical
 
@@ -121,7 +122,10 @@ def test_bad_questions_are_answered_clearly(
 def test_bad_commands_are_answered_clearly(tmp_path: Path, family_run: Path) -> None:
     assert "No run in" in error("evaluate", str(tmp_path / "none"))
     assert "Give either DATA to train on, or --resume RUN" in error("train")
-    assert "give no others with it" in error("train", "--resume", "x", "--epochs", "3")
+    assert "leave out --preset" in error("train", "--resume", "x", "--preset", "demo")
+    message = error("train", "--resume", str(family_run), "--num-slots", "3")
+    assert "num_slots cannot be changed in a training that goes on" in message
+    assert "is a run of task 'paths'" in error("predict", str(run_folders()[1]), "--head", "x")
     assert "Did you mean 'wn18rr'" in error("train", "wn18r")
     assert "num_slots = 0" in error("train", "world", "--num-slots", "0")
     assert "Unknown split 'tset'" in error("evaluate", str(family_run), "--split", "tset")

@@ -21,6 +21,7 @@ from ekgn.kbc.graph import KnowledgeGraph, Vocabulary, load_graph
 from ekgn.kbc.model import KbcModel
 from ekgn.kbc.ranking import rank_split
 from ekgn.kbc.rules import Rules
+from ekgn.kbc.run import KbcRun
 from ekgn.kbc.settings import KbcSettings
 from tests.conftest import tiny_settings
 from tests.tolerance import assert_same_answers, rank_bounds
@@ -29,17 +30,17 @@ pytestmark = pytest.mark.numerical
 
 
 @pytest.fixture(scope="module")
-def run(family_run: Path) -> api.Run:
-    return api.load(family_run)
+def run(family_run: Path) -> KbcRun:
+    return KbcRun(family_run)
 
 
 @pytest.fixture(scope="module")
-def explainer(run: api.Run) -> Explainer:
+def explainer(run: KbcRun) -> Explainer:
     return Explainer(run.graph, run.model, run.known)
 
 
 @pytest.fixture(scope="module")
-def explanation(run: api.Run, explainer: Explainer) -> Explanation:
+def explanation(run: KbcRun, explainer: Explainer) -> Explanation:
     head, relation, tail = run.graph.test[0].tolist()
     return explainer.explain(head, relation, tail)
 
@@ -60,7 +61,7 @@ def call(*words: str) -> tuple[int, str, BaseException | None]:
     return result.exit_code, result.output, result.exception
 
 
-def test_steps_are_the_record(run: api.Run, explanation: Explanation) -> None:
+def test_steps_are_the_record(run: KbcRun, explanation: Explanation) -> None:
     head, relation, _ = run.graph.test[0].tolist()
     with torch.no_grad():
         record = run.model(torch.tensor([head]), torch.tensor([relation]))
@@ -79,7 +80,7 @@ def test_steps_are_the_record(run: api.Run, explanation: Explanation) -> None:
     assert chosen == pytest.approx(float(weights.max()), rel=1e-4)
 
 
-def test_answers_are_the_predictions(run: api.Run, explainer: Explainer) -> None:
+def test_answers_are_the_predictions(run: KbcRun, explainer: Explainer) -> None:
     head, relation, _ = run.graph.test[0].tolist()
     for rule in ("argmax", "mixture", "last", "step:2"):
         found = explainer.explain(head, relation, top=4, rule=rule)
@@ -95,7 +96,7 @@ def test_answers_are_the_predictions(run: api.Run, explainer: Explainer) -> None
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
-def test_target_rank_is_the_filtered_rank(run: api.Run, explainer: Explainer, split: str) -> None:
+def test_target_rank_is_the_filtered_rank(run: KbcRun, explainer: Explainer, split: str) -> None:
     ranks = rank_split(run.scorer(), run.graph, split)
     bounds = rank_bounds(run.scorer(), run.graph, split)
     of_first = rank_bounds(run.scorer("step:1"), run.graph, split)
@@ -117,7 +118,7 @@ def test_ties_count_half(family: KnowledgeGraph) -> None:
     assert found.target_rank == 1 + others / 2
 
 
-def test_a_target_beyond_the_top_follows_with_its_place(run: api.Run, explainer: Explainer) -> None:
+def test_a_target_beyond_the_top_follows_with_its_place(run: KbcRun, explainer: Explainer) -> None:
     predicted = run.predict_many([(0, 0)], top=30)[0]
     last = predicted[-1]
     found = explainer.explain(0, 0, run.entity(last.id), top=2)
@@ -143,7 +144,7 @@ def slow_distances(explainer: Explainer, state: torch.Tensor) -> list[float]:
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_nearest_pairs_agree_with_a_plain_loop(
-    run: api.Run, monkeypatch: pytest.MonkeyPatch, kept: bool
+    run: KbcRun, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
     monkeypatch.setattr(explain, "PAIR_CHUNK", 17)
     monkeypatch.setattr(explain, "KEPT_BYTES", 2**30 if kept else 0)
@@ -159,7 +160,7 @@ def test_nearest_pairs_agree_with_a_plain_loop(
         assert len(set(rows[step].tolist())) == 3
 
 
-def test_a_training_question_is_nearest_to_itself(run: api.Run, explainer: Explainer) -> None:
+def test_a_training_question_is_nearest_to_itself(run: KbcRun, explainer: Explainer) -> None:
     head, relation, tail = run.graph.train[0].tolist()
     pair = explainer.explain(head, relation, tail).steps[0].nearest[0]
     assert (pair.head.id, pair.relation) == (run.graph.entities.ids[head], "Next")
@@ -169,7 +170,7 @@ def test_a_training_question_is_nearest_to_itself(run: api.Run, explainer: Expla
 
 
 def test_holds_answer_is_about_the_target_or_else_the_answer(
-    run: api.Run, explainer: Explainer
+    run: KbcRun, explainer: Explainer
 ) -> None:
     head, relation, tail = run.graph.train[0].tolist()
     other = (tail + 7) % run.graph.num_entities
@@ -186,7 +187,7 @@ def test_the_question_in_words(explainer: Explainer) -> None:
     assert backwards.relation == "^Next"
 
 
-def test_reasons_name_training_facts(run: api.Run, explainer: Explainer) -> None:
+def test_reasons_name_training_facts(run: KbcRun, explainer: Explainer) -> None:
     head, relation, tail = run.graph.train[0].tolist()
     reasons = " ".join(explainer.explain(head, relation, tail).reasons)
     assert "Training answers this very question with Person 1." in reasons

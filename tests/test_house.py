@@ -13,10 +13,10 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "ekgn"
 
 # A module may import from its own floor and the floors below.
 FLOORS = [
-    ("errors", "files", "signals"),
+    ("errors", "files", "signals", "tables", "tasks"),
     ("config",),
     ("network",),
-    ("checkpoint", "canvas", "records", "optimizers", "trainer"),
+    ("checkpoint", "canvas", "records", "optimizers", "trainer", "run"),
     ("kbc", "paths"),
     ("api", "figures", "report", "sweep"),
     ("cli", "web"),

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from ekgn import api
 from ekgn.checkpoint import RunFolder, load_tensors
 from ekgn.errors import EkgnError
 from ekgn.files import read_json
 from ekgn.network.inference import step_weights
-from ekgn.paths import run as paths_run
 from ekgn.paths.baselines import dynamic_programming
 from ekgn.paths.batches import Batches, lay_out, parts_of, training_paths
 from ekgn.paths.decode import Emit, answer
@@ -66,7 +66,9 @@ def data() -> PathsData:
 
 @pytest.fixture(scope="module")
 def run(data: PathsData, tmp_path_factory: pytest.TempPathFactory) -> PathsRun:
-    return paths_run.train(data, tiny(), tmp_path_factory.mktemp("runs") / "paths")
+    path = tmp_path_factory.mktemp("runs") / "paths"
+    api.train(data, tiny(), task="paths", out=path)
+    return PathsRun(path)
 
 
 # The graph and its paths.
@@ -487,7 +489,7 @@ def test_a_resumed_training_is_the_uninterrupted_one(
 
     with pytest.raises(Stop):
         Trainer(PathsTask(data, tiny()), RunFolder(tmp_path / "half"), stop_half_way).fit()
-    resumed = paths_run.resume(tmp_path / "half")
+    resumed = api.resume(tmp_path / "half")
     whole, again = (load_tensors(r.folder.state)[0] for r in (run, resumed))
     assert whole.keys() == again.keys()
     assert all(torch.equal(whole[name], again[name]) for name in whole)
@@ -497,7 +499,7 @@ def test_a_resumed_training_is_the_uninterrupted_one(
 def test_the_other_systems_use_the_same_trainer(
     data: PathsData, tmp_path: Path, changes: dict[str, object]
 ) -> None:
-    trained = paths_run.train(data, tiny(epochs=2, **changes), tmp_path / "run")
+    trained = api.train(data, tiny(epochs=2, **changes), task="paths", out=tmp_path / "run")
     result = trained.evaluate("valid")
     assert set(result.by_step) == {1} and trained.steps == 1
     assert "valid: argmax, beam 4, any" in read_json(trained.folder.record)["evaluations"]
@@ -555,7 +557,7 @@ def test_bad_requests_to_a_run_are_answered_clearly(run: PathsRun, family_run: P
         run.decoding(beam=0)
     with pytest.raises(EkgnError, match="emit = 'edges': expected any, seen_nodes, seen_edges"):
         run.decoding(emit="edges")
-    with pytest.raises(EkgnError, match="run of task 'kbc', not of paths"):
+    with pytest.raises(EkgnError, match="run of task 'kbc', and this needs one of 'paths'"):
         PathsRun.load(family_run)
 
 

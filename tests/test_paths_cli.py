@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ekgn.cli.paths import app
+from ekgn.cli.app import app
 from ekgn.errors import EkgnError
 from ekgn.files import write_json
 
@@ -22,14 +22,14 @@ TINY += ["--epochs", "2", "--threads", "1", "--batch-size", "64"]
 
 def call(*words: object) -> str:
     """What a command prints on stdout."""
-    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["paths", *map(str, words)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
 def error(*words: object) -> str:
     """The message a command fails with."""
-    result = CliRunner().invoke(app, [str(word) for word in words])
+    result = CliRunner().invoke(app, ["paths", *map(str, words)])
     assert isinstance(result.exception, EkgnError), result.output
     return str(result.exception)
 
@@ -114,7 +114,7 @@ def test_explain_answers_bad_queries_clearly(folder: Path) -> None:
 
 def test_train_refuses_what_makes_no_sense(folder: Path) -> None:
     assert "already holds a run" in error("train", folder / "data", "--out", folder / "run", *TINY)
-    assert "give no others" in error("train", folder / "data", "--resume", folder / "run")
+    assert "either DATA" in error("train", folder / "data", "--resume", folder / "run")
     assert "ekgn paths make" in error("train", folder / "none", "--out", folder / "run2")
     assert "Unknown preset 'pape'" in error("train", folder / "data", "--preset", "pape")
     assert "system" in error("train", folder / "data", "--system", "transformer")

@@ -20,9 +20,10 @@ from ekgn.errors import EkgnError
 from ekgn.files import write_json
 from ekgn.kbc.explain import Explainer
 from ekgn.kbc.graph import KnowledgeGraph, Vocabulary
-from ekgn.report import KINDS, choose_examples, render
-from ekgn.web.overview import metrics_reply
-from ekgn.web.schema import RunSummary
+from ekgn.kbc.run import KbcRun
+from ekgn.report import render
+from ekgn.report.kbc import KINDS, choose_examples
+from ekgn.web.served_kbc import ServedKbc
 from tests.conftest import tiny_settings
 
 pytestmark = pytest.mark.numerical
@@ -56,12 +57,12 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def run(family_run: Path) -> api.Run:
-    return api.load(family_run)
+def run(family_run: Path) -> KbcRun:
+    return KbcRun(family_run)
 
 
 @pytest.fixture(scope="module")
-def text(run: api.Run) -> str:
+def text(run: KbcRun) -> str:
     return render(run)
 
 
@@ -74,18 +75,18 @@ def test_it_is_whole_and_offline(text: str) -> None:
         assert link[1:] in page.ids
 
 
-def test_it_has_every_part(text: str, run: api.Run) -> None:
+def test_it_has_every_part(text: str, run: KbcRun) -> None:
     page = Page(text)
     assert {"curves", "metrics", "steps", "memory", "examples"} <= page.ids
     hits = run.record["evaluations"]["test/argmax"]["micro"]["hits_at_10"]
     assert f"{hits:.1%}" in page.words
     assert "length-1 rules alone" in page.words
     assert "vectors are never used" in page.words
-    assert text.count("<svg") == 7
+    assert text.count("<svg") == 8
     assert 'name="viewport"' in text and "@media (max-width" in text
 
 
-def test_examples_are_of_their_kind(run: api.Run) -> None:
+def test_examples_are_of_their_kind(run: KbcRun) -> None:
     explainer = Explainer(run.graph, run.model, run.known)
     found = choose_examples(run, explainer, "valid", limit=0)
     found += choose_examples(run, explainer, "test", limit=0)
@@ -127,11 +128,11 @@ def test_the_network_alone_has_a_row_where_rules_have_a_share(
     mixed = Page(render(run)).words
     assert "network alone" in mixed and "rules have a share" in mixed
     assert "network alone" not in Page(text).words
-    summary = RunSummary.model_construct()
-    assert metrics_reply(summary, run, settings).network_alone["test/argmax"]["micro"]["count"] > 0
+    served = ServedKbc("run", run).metrics()
+    assert served.network_alone["test/argmax"]["micro"]["count"] > 0
 
 
-def test_empty_split(run: api.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_split(run: KbcRun, monkeypatch: pytest.MonkeyPatch) -> None:
     empty = replace(run.graph, test=np.empty((0, 3), np.int64))
     monkeypatch.setattr(run, "graph", empty)
     with pytest.raises(EkgnError, match="family has no test triples: there is nothing to report"):

@@ -18,7 +18,7 @@ import ekgn.sweep
 from ekgn import canvas, figures
 from ekgn.cli.inside import register
 from ekgn.errors import EkgnError
-from ekgn.files import write_json
+from ekgn.files import read_json, write_json
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.sweep import Axis, Sweep, parse_axes, run_sweep, trial_name
 
@@ -38,18 +38,18 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         if settings.get("num_slots") == 666:
             return "error: The loss is nan at step 3: the training diverged."
         score = settings.get("max_steps", 1) / 10 + settings.get("learning_rate", 0)
-        metrics = {"hits_at_10": score, "hits_at_1": 0.0, "mrr": 0.1, "mean_rank": 100.0}
+        metrics = {"hits_at_10": score, "mrr": 0.1, "mean_rank": 100.0}
         record = {
             "wall_seconds": 1.5,
             "epochs": 2.0,
             "best": {"hits_at_10": score, "step": 4},
             "curve": [{"step": 4, **metrics}],
-            "evaluations": {f"{sweep.split}/argmax": {"micro": metrics}},
         }
         write_json(out / name / "record.json", record)
         return ""
 
     monkeypatch.setattr(ekgn.sweep, "_train", train)
+    monkeypatch.setattr(ekgn.sweep, "measure", lambda folder, split: {"hits_at_10": 0.123})
     return names
 
 
@@ -118,7 +118,8 @@ def test_a_grid_runs_every_combination_in_order(trained: list[str], tmp_path: Pa
     assert sorted(trained) == sorted(expected)
     assert seen == [(n, 6) for n in range(1, 7)]
     assert found[2].settings == {"num_slots": 4, "max_steps": 3, "epochs": 2}
-    assert found[2].valid["hits_at_10"] == pytest.approx(0.3)
+    assert found[2].valid["hits_at_10"] == found[2].score == pytest.approx(0.3)
+    assert [bool(trial.metrics) for trial in found] == [False, False, True, False, False, False]
     kept = json.loads((tmp_path / "sweep.json").read_text())
     assert [trial["name"] for trial in kept["trials"]] == expected
     assert set(kept["records"]) == set(expected)
@@ -200,7 +201,7 @@ def test_command(trained: list[str], tmp_path: Path) -> None:
     result = CliRunner().invoke(app, words, env={"COLUMNS": "120"})
     assert result.exit_code == 0, result.exception
     assert "Sweep of anything" in result.output and "failed" in result.output
-    assert "diverged" in result.output
+    assert "diverged" in result.output and "on test: hits@10 12.3%" in result.output
     assert (tmp_path / "out" / "sweep.png").exists()
     trained.clear()
     result = CliRunner().invoke(app, [*words, "--json"])
@@ -249,4 +250,8 @@ def test_a_killed_sweep_goes_on(family: KnowledgeGraph, tmp_path: Path) -> None:
         ("max_steps=2", "finished"),
     ]
     assert first.stat().st_mtime_ns == written, "the finished trial was run again"
-    assert found[0].metrics["mean_rank"] >= 1
+    (best,) = [trial for trial in found if trial.metrics]
+    assert best.metrics["mean_rank"] >= 1 and best.score == max(t.score or 0 for t in found)
+    assert [bool(read_json(out / t.name / "record.json")["evaluations"]) for t in found] == [
+        trial is best for trial in found
+    ], "only the winner is measured"

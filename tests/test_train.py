@@ -18,6 +18,7 @@ from ekgn import api
 from ekgn.checkpoint import RunFolder, load_tensors
 from ekgn.errors import EkgnError
 from ekgn.kbc.graph import KnowledgeGraph
+from ekgn.kbc.run import KbcRun
 from ekgn.kbc.task import KbcTask
 from ekgn.optimizers import RowAdam
 from ekgn.trainer import Progress, Trainer, Work, choose_device
@@ -145,7 +146,7 @@ def test_early_stopping_keeps_the_best_weights(family: KnowledgeGraph, tmp_path:
     best = max(curve, key=lambda line: line["hits_at_10"])
     _, saved = load_tensors(tmp_path / "model.safetensors")
     assert saved["step"] == best["step"] == trainer.progress.best_step
-    again = api.Run(tmp_path).evaluate("valid").micro
+    again = KbcRun(tmp_path).evaluate("valid").micro
     assert again.hits_at_10 == pytest.approx(best["hits_at_10"])
 
 
@@ -200,7 +201,7 @@ def test_ctrl_c_leaves_a_usable_run_that_goes_on_bitwise(
     task = KbcTask(family, tiny_settings(**options))
     with pytest.raises(KeyboardInterrupt):
         Trainer(task, RunFolder(tmp_path / "cut"), interrupt).fit()
-    assert api.Run(tmp_path / "cut").predict(head="person_3", relation="next")
+    assert KbcRun(tmp_path / "cut").predict(head="person_3", relation="next")
     api.resume(tmp_path / "cut")
     same_run(tmp_path / "whole", tmp_path / "cut")
 

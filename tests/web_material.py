@@ -12,7 +12,6 @@ import numpy as np
 
 from ekgn import api
 from ekgn.kbc.graph import KnowledgeGraph, Vocabulary
-from ekgn.paths import run as paths_run
 from ekgn.paths.graphs import make
 from ekgn.paths.settings import PathsSettings
 from tests.conftest import tiny_settings
@@ -66,5 +65,6 @@ def run_folders() -> tuple[Path, Path]:
     run.evaluate("test")
     options = {"embedding_dim": 16, "decoder_size": 16, "epochs": 2, "max_steps": 3, "num_slots": 8}
     settings = PathsSettings.build("base", None, {**options, "threads": 1})
-    paths_run.train(make(nodes=60, k=8, sizes=(120, 20, 20), seed=1), settings, folder / "sphere")
+    data = make(nodes=60, k=8, sizes=(120, 20, 20), seed=1)
+    api.train(data, settings, task="paths", out=folder / "sphere")
     return folder / "atlas", folder / "sphere"

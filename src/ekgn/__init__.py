@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ekgn.api import Run, load, train
+    from ekgn.api import Run, list_runs, load, resume, train
 
 __version__ = "0.1.0"
-__all__ = ["Run", "__version__", "load", "train"]
+__all__ = ["Run", "__version__", "list_runs", "load", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:
     """Import the API when it is first asked for: torch alone takes seconds to load."""
-    if name in ("Run", "load", "train"):
+    if name in __all__:
         from ekgn import api
 
         return getattr(api, name)

@@ -1,357 +1,165 @@
-"""The library's front door: train, load a run, predict, evaluate. The CLI and the web use only it.
+"""The front door, the same for every task: train, go on with a training, load a run, list runs.
 
 >>> import ekgn
->>> run = ekgn.load("runs/world")                                     # doctest: +SKIP
->>> run.predict(head="France", relation="borders").frame()            # doctest: +SKIP
+>>> run = ekgn.train("world", epochs=10, out="runs/short")            # doctest: +SKIP
+>>> run = ekgn.resume("runs/short", epochs=20)                        # doctest: +SKIP
+>>> run = ekgn.load("runs/short")                                     # doctest: +SKIP
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-import torch
+from ekgn.checkpoint import RunFolder
+from ekgn.config import Settings, read_toml
+from ekgn.errors import EkgnError, did_you_mean
+from ekgn.files import read_json
+from ekgn.run import RUNS, Run, find_run, new_run_path
+from ekgn.tasks import pieces
+from ekgn.trainer import Listener, Trainer
 
-from ekgn.checkpoint import RunFolder, load_weights
-from ekgn.errors import EkgnError
-from ekgn.kbc.analysis import Analysis, analyze
-from ekgn.kbc.answers import Answers
-from ekgn.kbc.explain import Explainer, Explanation
-from ekgn.kbc.graph import KnowledgeGraph, load_graph
-from ekgn.kbc.memory_map import MemoryMap
-from ekgn.kbc.model import KbcModel
-from ekgn.kbc.ranking import Evaluation, Scorer, rank_split, summarise
-from ekgn.kbc.rules import Rules
-from ekgn.kbc.settings import KbcSettings
-from ekgn.kbc.task import KbcTask, scorer
-from ekgn.records import environment
-from ekgn.trainer import Listener, Trainer, choose_device
+__all__ = ["Run", "list_runs", "load", "prepare", "reopen", "resume", "train"]
 
-if TYPE_CHECKING:
-    import polars as pl
-
-RUNS = Path("runs")
+# What a training that goes on may change: anything else would make it another training.
+RESUMABLE = (
+    *("epochs", "valid_every", "patience", "budget_minutes"),
+    *("checkpoint_minutes", "threads", "device", "tensorboard"),
+)
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """One answer: an entity (or relation), how probable, and where it is known from, if it is."""
-
-    rank: int
-    id: str
-    label: str
-    description: str
-    probability: float
-    known: str | None  # the split that holds the fact: "train", "valid", "test", or None
-
-
-class Predictions(list[Prediction]):
-    """Answers in order, most probable first."""
-
-    def frame(self) -> pl.DataFrame:
-        """As a polars data frame."""
-        import polars as pl
-
-        return pl.DataFrame([asdict(prediction) for prediction in self])
-
-
-class Run:
-    """A trained run: its graph, its model, and what can be asked of them."""
-
-    def __init__(self, path: Path, device: str | None = None) -> None:
-        self.folder = RunFolder.existing(path)
-        config = self.folder.read_config()
-        if config["task"] != KbcTask.name:
-            raise EkgnError(
-                f"{path} is a run of task '{config['task']}': use `ekgn {config['task']} ...`."
-            )
-        self.path = path
-        self.settings = self.folder.read_settings(KbcSettings)
-        self.graph = KnowledgeGraph.load(path)
-        self.device = choose_device(device or self.settings.device)
-        with torch.device("meta"):
-            outline = KbcModel(self.graph.num_entities, self.graph.num_relations, self.settings)
-        weights, self.checkpoint = load_weights(self.folder.model, outline)
-        self.model = KbcModel.over(self.graph, self.settings)
-        self.model.load_state_dict(weights)
-        self.model.to(self.device).eval()
-
-    @cached_property
-    def known(self) -> dict[str, Answers]:
-        """The known answers of each split."""
-        return {
-            split: Answers(self.graph.split(split), self.graph.num_relations)
-            for split in ("train", "valid", "test")
-        }
-
-    @cached_property
-    def record(self) -> dict[str, Any]:
-        """The record of the training, empty while it has not finished."""
-        return self.folder.read_record()
-
-    def entity(self, text: str) -> int:
-        """The index of an entity given by id or name."""
-        return self.graph.entities.find(text, "entity", self.graph.name)
-
-    def relation(self, text: str) -> int:
-        """The index of a relation given by id or name; a leading ^ asks for the inverse."""
-        inverse = text.startswith("^")
-        index = self.graph.relations.find(text.removeprefix("^"), "relation", self.graph.name)
-        return index + self.graph.num_relations * inverse
-
-    def relation_label(self, relation: int) -> str:
-        """The name of a relation index; inverses are marked with a leading ^."""
-        inverse, index = divmod(relation, self.graph.num_relations)
-        return "^" * inverse + self.graph.relations.labels[index]
-
-    def query(self, head: str | None, relation: str | None, tail: str | None) -> tuple[int, int]:
-        """The [head, relation] the network is asked; for a missing head, over the inverse."""
-        if relation is None or (head is None) == (tail is None):
-            raise EkgnError(
-                "A question needs a relation and either a head or a tail "
-                "(or a head and a tail without relation, to ask for the relation)."
-            )
-        index = self.relation(relation)
-        if head is not None:
-            return self.entity(head), index
-        return self.entity(tail or ""), (index + self.graph.num_relations) % (
-            2 * self.graph.num_relations
-        )
-
-    def predict(
-        self,
-        head: str | None = None,
-        relation: str | None = None,
-        tail: str | None = None,
-        *,
-        top: int = 10,
-        hide_known: bool = False,
-        rule: str | None = None,
-    ) -> Predictions:
-        """The most probable tails of (head, relation, ?), heads of (?, relation, tail), or
-        relations of (head, ?, tail)."""
-        if head is not None and tail is not None and relation is None:
-            return self._predict_relation(self.entity(head), self.entity(tail), top, hide_known)
-        return self.predict_many([self.query(head, relation, tail)], top, hide_known, rule)[0]
-
-    def predict_many(
-        self,
-        queries: Sequence[tuple[int, int]],
-        top: int = 10,
-        hide_known: bool = False,
-        rule: str | None = None,
-    ) -> list[Predictions]:
-        """Answers to many [head, relation] queries, by index, in one pass."""
-        _positive(top)
-        heads, relations = np.array(queries, np.int64).reshape(-1, 2).T
-        probabilities = self.scorer(rule)(heads, relations).softmax(dim=1)
-        found = [self.known_splits(head, relation) for head, relation in queries]
-        if hide_known:
-            for row, known in enumerate(found):
-                probabilities[row, list(known)] = -1.0
-        values, indices = probabilities.topk(min(top, self.graph.num_entities), dim=1)
-        entities = self.graph.entities
-        return [
-            Predictions(
-                Prediction(
-                    rank=place + 1,
-                    id=entities.ids[index],
-                    label=entities.labels[index],
-                    description=entities.descriptions[index],
-                    probability=value,
-                    known=known.get(index),
-                )
-                for place, (index, value) in enumerate(zip(row, chances, strict=True))
-                if value >= 0
-            )
-            for row, chances, known in zip(indices.tolist(), values.tolist(), found, strict=True)
-        ]
-
-    def known_splits(self, head: int, relation: int) -> dict[int, str]:
-        """The known answers of a query, each with the split it is in."""
-        found: dict[int, str] = {}
-        for split in ("test", "valid", "train"):
-            found |= dict.fromkeys(self.known[split].of(head, relation).tolist(), split)
-        return found
-
-    def _predict_relation(self, head: int, tail: int, top: int, hide_known: bool) -> Predictions:
-        """Relations by the geometric mean of p(tail | head, r) and p(head | tail, r inverse)."""
-        _positive(top)
-        count = self.graph.num_relations
-        relations = np.arange(count)
-        forward = self.scorer()(np.full(count, head), relations).log_softmax(dim=1)[:, tail]
-        backward = self.scorer()(np.full(count, tail), relations + count).log_softmax(dim=1)
-        chances = ((forward + backward[:, head]) / 2).exp()
-        known = {
-            relation: splits[tail]
-            for relation in range(count)
-            if tail in (splits := self.known_splits(head, relation))
-        }
-        names = self.graph.relations
-        order = [
-            r for r in chances.argsort(descending=True).tolist() if not (hide_known and r in known)
-        ]
-        return Predictions(
-            Prediction(
-                rank=place + 1,
-                id=names.ids[index],
-                label=names.labels[index],
-                description=names.descriptions[index],
-                probability=float(chances[index]),
-                known=known.get(index),
-            )
-            for place, index in enumerate(order[:top])
-        )
-
-    @cached_property
-    def explainer(self) -> Explainer:
-        """What puts the model's steps into words; its indexes are made when first used."""
-        return Explainer(self.graph, self.model, self.known)
-
-    def explain(
-        self,
-        head: str | None = None,
-        relation: str | None = None,
-        tail: str | None = None,
-        *,
-        target: str | None = None,
-        top: int = 5,
-        nearest: int = 3,
-        rule: str | None = None,
-    ) -> Explanation:
-        """Every lookup step of one question, and the reasons in words."""
-        question = self.query(head, relation, tail)
-        wanted = None if target is None else self.entity(target)
-        return self.explainer.explain(*question, wanted, top=top, nearest=nearest, rule=rule)
-
-    def memory(self) -> MemoryMap:
-        """What each vector of the embedded knowledge graph stands for."""
-        return self.explainer.memory
-
-    def analyze(self, split: str = "valid", **options: Any) -> Analysis:
-        """When the model stops, what its steps change, what it is without memory."""
-        return analyze(self.graph, self.model, split, **options)
-
-    def scorer(self, rule: str | None = None) -> Scorer:
-        """The model as a function from queries to scores of all entities."""
-        return scorer(self.model, rule)
-
-    def evaluate(
-        self,
-        split: str = "test",
-        *,
-        rule: str | None = None,
-        limit: int = 0,
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> Evaluation:
-        """Filtered metrics of a split; those of a whole split are added to the run's record."""
-        torch.manual_seed(self.settings.seed)
-        rule = rule or self.settings.answer_rule
-        about = {
-            "rule": rule,
-            "checkpoint": self.checkpoint,
-            "environment": environment(self.device),
-        }
-        kept = ("evaluations", f"{split}/{rule}")
-        return self._ranked(kept, self.scorer(rule), split, limit, on_progress, about)
-
-    def rule_baseline(
-        self,
-        split: str = "test",
-        limit: int = 0,
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> Evaluation:
-        """What length-1 rules alone reach on a split: the number any model must beat."""
-        rules = self.model.rules or Rules(self.graph)
-        return self._ranked(("rule_baseline", split), rules.scores, split, limit, on_progress)
-
-    def network_alone(
-        self,
-        split: str = "test",
-        rule: str | None = None,
-        limit: int = 0,
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> Evaluation:
-        """What the network reaches by itself, where rules have a share in the answers."""
-        network = copy(self.model)
-        network.rules = None
-        kept = ("network_alone", f"{split}/{rule or self.settings.answer_rule}")
-        return self._ranked(kept, scorer(network, rule), split, limit, on_progress)
-
-    def _ranked(
-        self,
-        kept: tuple[str, str],
-        scores: Scorer,
-        split: str,
-        limit: int,
-        on_progress: Callable[[int, int], None] | None,
-        about: Mapping[str, Any] | None = None,
-    ) -> Evaluation:
-        """The metrics of a split by some scores; those of a whole split are kept in the record."""
-        ranks = rank_split(scores, self.graph, split, limit=limit, on_progress=on_progress)
-        evaluation = summarise(ranks, self.graph, split)
-        if not limit:
-            self.record = self.folder.store(*kept, {**evaluation.as_dict(), **(about or {})})
-        return evaluation
-
-
-def _positive(top: int) -> None:
-    if top < 1:
-        raise EkgnError(f"top = {top}: ask for at least one answer.")
-
-
-def find_run(run: str | Path) -> Path:
-    """The folder of a run given by path, or by its name under runs/."""
-    path = Path(run)
-    return path if path.exists() or not (RUNS / path).exists() else RUNS / path
-
-
-def load(run: str | Path, device: str | None = None) -> Run:
-    """Load a trained run by folder, or by its name under runs/."""
-    return Run(find_run(run), device)
-
-
-def new_run_path(name: str) -> Path:
-    """A folder under runs/ that does not exist yet."""
-    base = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
-    numbered: Iterable[Path] = (RUNS / (f"{base}-{n}" if n > 1 else base) for n in range(1, 10_000))
-    return next(path for path in numbered if not path.exists())
+def load(run: str | Path, device: str | None = None) -> Any:
+    """A trained run by folder, or by its name under runs/: a KbcRun, a PathsRun, by its task."""
+    path = find_run(run)
+    config = RunFolder.existing(path).read_config()
+    return pieces(config["task"]).get("run")(path, device)
 
 
 def train(
-    data: str | Path | KnowledgeGraph,
-    settings: KbcSettings | None = None,
+    data: Any,
+    settings: Settings | Mapping[str, Any] | str | Path | None = None,
     *,
+    task: str = "kbc",
+    preset: str | None = None,
     out: str | Path | None = None,
-    data_dir: Path | None = None,
-    names: Sequence[Path] = (),
+    data_dir: str | Path | None = None,
+    names: str | Path | Sequence[str | Path] = (),
     listener: Listener | None = None,
     **overrides: Any,
-) -> Run:
-    """Train on a benchmark, a folder, a file or a graph, and return the run.
+) -> Any:
+    """Train on data and return the run.
 
-    Without `settings`, the default preset is used with any settings given by keyword.
+    The data are what the task takes: a benchmark's name, a folder, a file, a graph. The settings
+    start from a preset; those in `settings` (a mapping, or a TOML file) come over it, and those
+    given by keyword over both. A whole Settings object stands for itself if no preset is given.
     """
-    settings = settings or KbcSettings.build(overrides=overrides)
-    graph = (
-        data
-        if isinstance(data, KnowledgeGraph)
-        else load_graph(data, data_dir=data_dir, names=names, seed=settings.seed)
-    )
-    path = Path(out) if out else new_run_path(graph.name)
-    Trainer(KbcTask(graph, settings), RunFolder(path), listener).fit()
-    return Run(path)
+    options: dict[str, Any] = {"task": task, "preset": preset, "out": out}
+    trainer = prepare(data, settings, **options, data_dir=data_dir, names=names, **overrides)
+    trainer.listener = listener
+    trainer.fit()
+    return load(trainer.run.path)
 
 
-def resume(run: str | Path, listener: Listener | None = None) -> Run:
-    """Go on with a training that was interrupted or killed."""
+def prepare(
+    data: Any,
+    settings: Settings | Mapping[str, Any] | str | Path | None = None,
+    *,
+    task: str = "kbc",
+    preset: str | None = None,
+    out: str | Path | None = None,
+    data_dir: str | Path | None = None,
+    names: str | Path | Sequence[str | Path] = (),
+    **overrides: Any,
+) -> Trainer:
+    """A training that has not begun; fit() begins it."""
+    task_class = pieces(task).get("run").task_class
+    chosen, start = _settings(task_class.settings_class, preset, settings, overrides)
+    options: dict[str, Any] = {}
+    if data_dir:
+        options["data_dir"] = Path(data_dir)
+    if names:
+        options["names"] = [Path(n) for n in ([names] if isinstance(names, str | Path) else names)]
+    job = task_class.open(data, chosen, **options)
+    name = "-".join(filter(None, (job.describe()["name"], start)))
+    return Trainer(job, RunFolder(Path(out) if out else new_run_path(name)), preset=start)
+
+
+def _settings(
+    kind: type[Settings],
+    preset: str | None,
+    settings: Settings | Mapping[str, Any] | str | Path | None,
+    overrides: Mapping[str, Any],
+) -> tuple[Any, str | None]:
+    """The settings of a new run, and the preset that they start from, if they do."""
+    if isinstance(settings, Settings):
+        if not isinstance(settings, kind):
+            raise EkgnError(
+                f"The settings are {type(settings).__name__}, and the task has {kind.__name__}. "
+                f"Give the task that the settings are of."
+            )
+        if preset is None:
+            return kind.parse({**settings.model_dump(), **overrides}), None
+        settings = settings.model_dump(include=settings.model_fields_set)
+    if isinstance(settings, str | Path):
+        settings = read_toml(Path(settings))
+    given = dict(settings or {})
+    start = preset or str(given.pop("preset", "") or kind.DEFAULT_PRESET)
+    given.pop("preset", None)
+    return kind.build(start, overrides={**given, **overrides}), start
+
+
+def resume(run: str | Path, listener: Listener | None = None, **changes: Any) -> Any:
+    """Go on with a training that was interrupted or killed, or that is to be longer.
+
+    Only how long and where it trains may be changed, for example epochs=80. The learning rate
+    then falls over all the epochs, as if they had been asked for at first.
+    """
+    trainer = reopen(run, **changes)
+    trainer.listener = listener
+    trainer.fit(resume=True)
+    return load(trainer.run.path)
+
+
+def reopen(run: str | Path, **changes: Any) -> Trainer:
+    """The training of a run; fit(resume=True) goes on with it."""
     folder = RunFolder.existing(find_run(run))
-    settings = folder.read_settings(KbcSettings)
-    Trainer(KbcTask(KnowledgeGraph.load(folder.path), settings), folder, listener).fit(resume=True)
-    return Run(folder.path)
+    config = read_json(folder.config)
+    for name in changes:
+        if name not in RESUMABLE:
+            hint = did_you_mean(name, RESUMABLE)
+            raise EkgnError(
+                f"{name} cannot be changed in a training that goes on{hint and '. ' + hint}. "
+                f"What can: {', '.join(RESUMABLE)}. For other settings, train a new run."
+            )
+    task_class = pieces(config["task"]).get("run").task_class
+    settings = task_class.settings_class.parse({**config["settings"], **changes})
+    overrides = {**config["overrides"], **changes} if "overrides" in config else None
+    job = task_class.load(folder.path, settings)
+    return Trainer(job, folder, None, config.get("preset"), overrides)
+
+
+def list_runs(folder: str | Path = RUNS) -> list[dict[str, Any]]:
+    """The runs in a folder and in the sweeps it holds: path, task, data, preset, best, state."""
+    return [_listed(config.parent, read_json(config)) for config in sorted(_configs(Path(folder)))]
+
+
+def _configs(folder: Path) -> Iterator[Path]:
+    for pattern in ("*/config.json", "*/*/config.json"):
+        yield from folder.glob(pattern)
+
+
+def _listed(path: Path, config: dict[str, Any]) -> dict[str, Any]:
+    record = read_json(path / "record.json") if (path / "record.json").exists() else {}
+    return {
+        "run": str(path),
+        "task": config["task"],
+        "data": record.get("data", {}).get("name"),
+        "preset": config.get("preset"),
+        "overrides": config.get("overrides", {}),
+        "finished": bool(record),
+        "epochs": record.get("epochs"),
+        "wall_seconds": record.get("wall_seconds"),
+        "best": record.get("best"),
+        "date": record.get("environment", {}).get("date"),
+    }

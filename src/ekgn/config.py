@@ -85,7 +85,9 @@ class Settings(BaseModel):
     valid_every: int = knob(5, "epochs between validations", ge=1)
     patience: int = knob(0, "validations without gain before stopping early (0: never)", ge=0)
     checkpoint_minutes: float = knob(5.0, "minutes between training-state checkpoints", ge=0)
-    budget_minutes: float = knob(0.0, "training minutes after which to stop (0: no limit)", ge=0)
+    budget_minutes: float = knob(
+        0.0, "training minutes after which to stop; the rate falls within them (0: no limit)", ge=0
+    )
     seed: int = knob(0, "seed of every random choice", ge=0, le=2**32 - 1)
     threads: int = knob(0, "CPU threads (0: all cores)", ge=0, le=1024)
     device: str = knob("auto", "torch device: auto, cpu, cuda, cuda:1, mps")
@@ -102,6 +104,13 @@ class Settings(BaseModel):
     def phases(self) -> list[float]:
         """The shares of the epochs after which an update costs more, or less, than before."""
         return [0.0, self.deepen_at]
+
+    def changes_of(self, preset: str | None) -> dict[str, Any]:
+        """The settings that are not as the preset (without one: the default) has them."""
+        start = type(self).build(preset) if preset else type(self)()
+        before = start.model_dump(mode="json")
+        own = self.model_dump(mode="json")
+        return {name: value for name, value in own.items() if value != before[name]}
 
     @classmethod
     def build(

@@ -9,6 +9,8 @@ import numpy as np
 
 from ekgn.canvas import BLUE, GREY, RED, new_figure
 from ekgn.errors import EkgnError
+from ekgn.run import NOT_MEASURED
+from ekgn.tables import metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,19 +30,17 @@ def curve_panels(curve: Sequence[dict[str, Any]]) -> list[Panel]:
     """Loss and validation metrics over the epochs."""
     epochs = [line["epoch"] for line in curve]
 
-    def draw(name: str, title: str, factor: float) -> Panel:
+    def draw(name: str, title: str, write: Callable[[float], str]) -> Panel:
         def on(panel: Axes) -> None:
-            values = [factor * line[name] for line in curve]
-            panel.plot(epochs, values, "o-", color=BLUE, markersize=3)
+            panel.plot(epochs, [line[name] for line in curve], "o-", color=BLUE, markersize=3)
+            _write_as(panel, write)
             panel.set(xlabel="epoch", title=title)
 
         return on
 
-    return [
-        draw("loss", "loss", 1),
-        draw("hits_at_10", "validation hits@10 (%)", 100),
-        draw("mean_rank", "validation mean rank", 1),
-    ]
+    measured = [name for name in curve[0] if name not in NOT_MEASURED]
+    found = [(name, f"validation {metric(name).name}", metric(name).write) for name in measured]
+    return [draw(*one) for one in [("loss", "loss", "{:.3g}".format), *found]]
 
 
 def step_panels(analysis: Analysis) -> list[Panel]:
@@ -111,30 +111,29 @@ def memory_heat_map(memory: MemoryMap, name_relations: bool = True) -> Figure:
 
 
 def sweep_plot(sweep: Sweep, trials: Sequence[Trial]) -> Figure:
-    """Hits@10 and mean rank over the varied settings, as the paper's Appendix A varies two."""
+    """Validation metrics over the varied settings, as the paper's Appendix A varies two."""
     from ekgn.sweep import varied
 
     finished = [trial for trial in trials if trial.state == "finished"]
     if not finished:
         raise EkgnError("No trial of the sweep has finished: there is nothing to plot.")
     axes = sorted(varied(sweep), key=lambda axis: len(axis.values), reverse=True)
-    figure = new_figure(9, 3.6)
-    panels = figure.subplots(1, 2)
+    measured = list(finished[0].valid)
+    figure = new_figure(4.5 * len(measured), 3.6)
+    panels = figure.subplots(1, len(measured), squeeze=False)[0]
     style = "o-" if sweep.search == "grid" else "o"
-    for panel, metric, label, factor in (
-        (panels[0], "hits_at_10", "hits@10 (%)", 100),
-        (panels[1], "mean_rank", "mean rank", 1),
-    ):
+    for panel, name in zip(panels, measured, strict=True):
         for line in _lines(axes, finished):
-            points = [(t.settings[axes[0].name], factor * t.metrics[metric]) for t in line]
-            name = ", ".join(f"{axis.name} {line[0].settings[axis.name]}" for axis in axes[1:])
-            panel.plot(*zip(*_by_place(axes[0], points), strict=True), style, label=name or None)
-        panel.set(xlabel=axes[0].name, ylabel=f"{label}, {sweep.split}")
+            points = [(t.settings[axes[0].name], t.valid[name]) for t in line]
+            label = ", ".join(f"{axis.name} {line[0].settings[axis.name]}" for axis in axes[1:])
+            panel.plot(*zip(*_by_place(axes[0], points), strict=True), style, label=label or None)
+        _write_as(panel, metric(name).write)
+        panel.set(xlabel=axes[0].name, ylabel=f"validation {metric(name).name}")
         if not axes[0].is_range:
             panel.set_xticks(range(len(axes[0].values)), [str(v) for v in axes[0].values])
         _plain(panel)
     if len(axes) > 1 and sweep.search == "grid":
-        panels[1].legend(fontsize="small", frameon=False)
+        panels[-1].legend(fontsize="small", frameon=False)
     figure.suptitle(f"{sweep.data}, {len(finished)} runs", parse_math=False)
     return figure
 
@@ -151,6 +150,11 @@ def _by_place(axis: Axis, points: list[tuple[Any, float]]) -> list[tuple[float, 
     """Points with listed values by their place in the list: 32, 64, 4096 are evenly spaced."""
     placed = [(x if axis.is_range else axis.values.index(x), y) for x, y in points]
     return sorted(placed)
+
+
+def _write_as(panel: Any, write: Callable[[float], str]) -> None:
+    """Write the numbers beside the panel in some way."""
+    panel.yaxis.set_major_formatter(lambda value, _: write(value))
 
 
 def _plain(panel: Any) -> None:

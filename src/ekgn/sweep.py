@@ -1,9 +1,12 @@
 """Sweeps: many runs of one data set under varied settings, each in a process of its own.
 
+What is varied is judged on validation. Only the run that is best there is measured on the test
+split, when all have ended.
+
     OUT/spec.json          what is swept
     OUT/study.journal      the trials so far (optuna's journal): a killed sweep goes on from it
     OUT/NAME/              a normal run folder for each combination of settings, NAME.log beside it
-    OUT/sweep.json         every finished combination with its metrics and its record
+    OUT/sweep.json         every finished combination with its validation and its record
 
 Started by the parent as `python -m ekgn.sweep JOB.json`, this module trains one combination.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import re
 import signal
@@ -19,17 +23,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ekgn.checkpoint import RunFolder
+from ekgn.config import Settings
 from ekgn.errors import EkgnError, did_you_mean
 from ekgn.files import read_json, write_json
-from ekgn.kbc.settings import KbcSettings
+from ekgn.run import NOT_MEASURED, Run
+from ekgn.tasks import pieces
 
 SEARCHES = ("grid", "random", "tpe")
-SELECTION = "hits_at_10"  # of the validation: what the search maximises
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ class Sweep:
     preset: str | None = None
     search: str = "grid"
     budget: float = 0.0  # minutes per trial, 0: no limit
-    split: str = "test"  # which split the finished runs are ranked on
+    split: str = "test"  # what the run of the best validation is measured on
+    task: str = "kbc"
 
 
 @dataclass(frozen=True)
@@ -68,16 +74,18 @@ class Trial:
     problem: str = ""
     seconds: float = 0.0
     epochs: float = 0.0
+    score: float | None = None  # of the validation: what the search maximises
     valid: dict[str, float] = field(default_factory=dict)
-    metrics: dict[str, float] = field(default_factory=dict)  # of the sweep's split
+    metrics: dict[str, float] = field(default_factory=dict)  # of the split, of the winner only
 
 
 OnTrial = Callable[[Trial, int, int], None]
 """Called with each trial that ends, how many have ended, and how many there will be."""
 
 
-def parse_axes(pairs: Sequence[str]) -> list[Axis]:
+def parse_axes(pairs: Sequence[str], task: str = "kbc") -> list[Axis]:
     """Axes from "num_slots=32,64" (values) and "learning_rate=0.001..0.01" (a range)."""
+    kind = pieces(task).get("settings")
     axes = []
     for pair in pairs:
         name, equals, text = (part.strip() for part in pair.partition("="))
@@ -88,10 +96,10 @@ def parse_axes(pairs: Sequence[str]) -> list[Axis]:
                 f"--set {pair}: expected NAME=VALUE,VALUE,... or NAME=LOW..HIGH, "
                 f"for example num_slots=32,64,128."
             )
-        if name not in KbcSettings.model_fields:
-            hint = did_you_mean(name, KbcSettings.model_fields)
+        if name not in kind.model_fields:
+            hint = did_you_mean(name, kind.model_fields)
             raise EkgnError(f"--set {pair}: there is no setting '{name}'. {hint}".strip())
-        axes.append(_axis(name, values, pair))
+        axes.append(_axis(kind, name, values, pair))
     repeated = {axis.name for axis in axes if sum(axis.name == other.name for other in axes) > 1}
     if repeated:
         raise EkgnError(f"--set {repeated.pop()} is given twice: put all its values into one.")
@@ -100,7 +108,7 @@ def parse_axes(pairs: Sequence[str]) -> list[Axis]:
     return axes
 
 
-def _axis(name: str, values: list[str], pair: str) -> Axis:
+def _axis(kind: type[Settings], name: str, values: list[str], pair: str) -> Axis:
     if len(values) == 1 and ".." in values[0]:
         low, _, high = values[0].partition("..")
         try:
@@ -109,9 +117,11 @@ def _axis(name: str, values: list[str], pair: str) -> Axis:
             raise EkgnError(f"--set {pair}: expected two numbers, LOW..HIGH.") from None
         if bounds[0] >= bounds[1]:
             raise EkgnError(f"--set {pair}: the range is empty, expected LOW below HIGH.")
+        if kind.model_fields[name].annotation is int:
+            bounds = int(bounds[0]), int(bounds[1])
         return Axis(name, low=bounds[0], high=bounds[1])
     # The settings class knows the type, and refuses what is not of it.
-    parsed = [getattr(KbcSettings.parse({name: value}), name) for value in values]
+    parsed = [getattr(kind.parse({name: value}), name) for value in values]
     return Axis(name, values=list(dict.fromkeys(parsed)))
 
 
@@ -146,7 +156,7 @@ def run_sweep(
         finally:
             for child in children:
                 child.terminate()
-    found = _in_order(sweep, ended)
+    found = _measure_winner(sweep, out, _in_order(sweep, ended))
     write_json(out / "sweep.json", summary(sweep, out, found))
     return found
 
@@ -182,31 +192,22 @@ def _check(sweep: Sweep, trials: int, jobs: int) -> None:
         raise EkgnError(f"--search {sweep.search} needs --trials N, how many to run.")
     if sweep.search == "grid" and trials:
         raise EkgnError("--trials is for --search random or tpe: a grid runs every combination.")
+    kind = pieces(sweep.task).get("settings")
     for settings in _grid(sweep):
-        _settings(sweep, settings)
+        kind.build(sweep.preset, overrides=_changes(sweep, settings))
 
 
 def _grid(sweep: Sweep) -> list[dict[str, Any]]:
     """Every combination of the listed values; a range takes part with its two ends."""
-    lists = [
-        axis.values or [_typed(axis, axis.low), _typed(axis, axis.high)] for axis in sweep.axes
-    ]
+    lists = [axis.values or [axis.low, axis.high] for axis in sweep.axes]
     names = [axis.name for axis in sweep.axes]
     return [dict(zip(names, values, strict=True)) for values in itertools.product(*lists)]
 
 
-def _typed(axis: Axis, value: float | None) -> Any:
-    """A number of a range as the setting's type."""
-    whole = KbcSettings.model_fields[axis.name].annotation is int
-    return int(value or 0) if whole else value
-
-
-def _settings(sweep: Sweep, settings: Mapping[str, Any]) -> KbcSettings:
-    """The full settings of a trial: one thread each, since several run side by side."""
-    fixed: dict[str, Any] = {"threads": 1}
-    if sweep.budget:
-        fixed["budget_minutes"] = sweep.budget
-    return KbcSettings.build(sweep.preset, overrides={**fixed, **settings})
+def _changes(sweep: Sweep, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a trial changes of the preset: one thread each, since several run side by side."""
+    budget = {"budget_minutes": sweep.budget} if sweep.budget else {}
+    return {"threads": 1, **budget, **settings}
 
 
 def _claim(sweep: Sweep, out: Path) -> None:
@@ -275,9 +276,8 @@ def _suggest(trial: Any, axis: Axis) -> Any:
     """The value of one setting for a trial; ranges of positive numbers are searched by ratio."""
     if not axis.is_range:
         return trial.suggest_categorical(axis.name, axis.values)
-    low, high = _typed(axis, axis.low), _typed(axis, axis.high)
-    suggest = trial.suggest_int if isinstance(low, int) else trial.suggest_float
-    return suggest(axis.name, low, high, log=low > 0)
+    suggest = trial.suggest_int if isinstance(axis.low, int) else trial.suggest_float
+    return suggest(axis.name, axis.low, axis.high, log=(axis.low or 0) > 0)
 
 
 def _train(
@@ -288,15 +288,16 @@ def _train(
 ) -> str:
     """Train one combination in a process of its own; returns what went wrong, or ""."""
     name = trial_name(sweep, settings)
-    if _is_finished(out / name, sweep.split):
+    if RunFolder(out / name).record.exists():
         return ""
     job = out / f"{name}.json"
     write_json(
         job,
         {
             "data": sweep.data,
-            "settings": _settings(sweep, settings).model_dump(mode="json"),
-            "split": sweep.split,
+            "task": sweep.task,
+            "preset": sweep.preset,
+            "settings": _changes(sweep, settings),
             "out": name,
         },
     )
@@ -328,13 +329,6 @@ def varied(sweep: Sweep) -> list[Axis]:
     return several or sweep.axes
 
 
-def _is_finished(folder: Path, split: str) -> bool:
-    record = RunFolder(folder).record
-    return record.exists() and any(
-        name.startswith(f"{split}/") for name in read_json(record).get("evaluations", {})
-    )
-
-
 def _tell(study: Any, sweep: Sweep, out: Path, trial: Any, problem: str) -> Trial:
     """Note how a trial ended."""
     from optuna.trial import TrialState
@@ -343,7 +337,7 @@ def _tell(study: Any, sweep: Sweep, out: Path, trial: Any, problem: str) -> Tria
         study.tell(trial, state=TrialState.FAIL)
         return Trial(trial_name(sweep, trial.params), trial.params, "failed", problem)
     ended = _trial(sweep, out, trial.params)
-    study.tell(trial, ended.valid[SELECTION])
+    study.tell(trial, ended.score)
     return ended
 
 
@@ -351,19 +345,16 @@ def _trial(sweep: Sweep, out: Path, params: dict[str, Any]) -> Trial:
     """A finished trial, from the record of its run."""
     settings = {axis.name: params[axis.name] for axis in sweep.axes}
     record = read_json(out / trial_name(sweep, settings) / "record.json")
-    best = next(line for line in record["curve"] if line["step"] == record["best"]["step"])
-    evaluation = next(
-        value for name, value in record["evaluations"].items() if name.startswith(f"{sweep.split}/")
-    )
-    shown = ("hits_at_10", "mrr", "mean_rank")
+    step = record["best"]["step"]
+    best = next(line for line in record["curve"] if line["step"] == step)
     return Trial(
         name=trial_name(sweep, settings),
         settings=settings,
         state="finished",
         seconds=record["wall_seconds"],
         epochs=record["epochs"],
-        valid={name: best[name] for name in shown},
-        metrics={name: evaluation["micro"][name] for name in (*shown, "hits_at_1")},
+        score=next(value for name, value in record["best"].items() if name != "step"),
+        valid={name: value for name, value in best.items() if name not in NOT_MEASURED},
     )
 
 
@@ -373,29 +364,53 @@ def _in_order(sweep: Sweep, trials: Sequence[Trial]) -> list[Trial]:
     if sweep.search == "grid":
         places = [trial_name(sweep, settings) for settings in _grid(sweep)]
         return sorted(distinct, key=lambda trial: places.index(trial.name))
-    return sorted(distinct, key=lambda trial: -trial.valid.get(SELECTION, -1.0))
+    return sorted(distinct, key=_score, reverse=True)
+
+
+def _score(trial: Trial) -> float:
+    return -math.inf if trial.score is None else trial.score
+
+
+def winner(trials: Sequence[Trial]) -> Trial | None:
+    """The finished trial of the best validation."""
+    finished = [trial for trial in trials if trial.state == "finished"]
+    return max(finished, key=_score, default=None)
+
+
+def _measure_winner(sweep: Sweep, out: Path, trials: list[Trial]) -> list[Trial]:
+    """The trials, the best of them with its metrics on the sweep's split."""
+    best = winner(trials)
+    if best is None:
+        return trials
+    metrics = measure(out / best.name, sweep.split)
+    return [replace(trial, metrics=metrics) if trial is best else trial for trial in trials]
+
+
+def measure(folder: Path, split: str) -> dict[str, float]:
+    """The metrics of a run on a split."""
+    from ekgn import api
+
+    run: Run = api.load(folder)
+    return run.measured(split)
 
 
 def train_one(job_file: Path) -> None:
-    """Train, or go on with, the run that a job file describes, and rank its split."""
+    """Train, or go on with, the run that a job file describes."""
     from ekgn import api
 
     job = read_json(job_file)
     folder = RunFolder(job_file.parent / job["out"])
-    settings = KbcSettings.parse(job["settings"])
     parent = os.getppid()
 
     def stop_with_parent(*_: Any) -> None:
         if os.getppid() != parent:
             raise KeyboardInterrupt
 
-    if folder.record.exists():
-        run = api.load(folder.path)
-    elif folder.config.exists():
-        run = api.resume(folder.path, stop_with_parent)
+    if folder.config.exists():
+        api.resume(folder.path, stop_with_parent)
     else:
-        run = api.train(job["data"], settings, out=folder.path, listener=stop_with_parent)
-    run.evaluate(job["split"])
+        how = {name: job[name] for name in ("task", "preset", "settings")}
+        api.train(job["data"], **how, out=folder.path, listener=stop_with_parent)
 
 
 def _main() -> int:

@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -58,6 +58,7 @@ class Task(Protocol):
     name: str
     settings: Any
     selection: str  # the validation metric to maximise
+    unit: str  # what a batch holds, in words
 
     @property
     def batches(self) -> Batches: ...
@@ -143,13 +144,23 @@ def free_memory() -> int:
 class Trainer:
     """A training of one task in one run folder."""
 
-    def __init__(self, task: Task, run: RunFolder, listener: Listener | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        run: RunFolder,
+        listener: Listener | None = None,
+        preset: str | None = None,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> None:
         self.task = task
         self.run = run
         threads = task.settings.threads or torch.get_num_threads()
         torch.set_num_threads(threads)
         # Sums depend on the threads they are split over: a resumed run takes as many.
         self.settings: Settings = task.settings.model_copy(update={"threads": threads})
+        # What was asked for, for the record: the settings as changes of a preset.
+        changes = self.settings.changes_of(preset) if overrides is None else dict(overrides)
+        self.asked = {"preset": preset, "overrides": changes}
         self.listener = listener
         self.device = choose_device(self.settings.device)
         check_memory(task)
@@ -260,8 +271,10 @@ class Trainer:
             torch.manual_seed(seed)
 
     def _rate_factor(self) -> float:
-        """1, then falling linearly to 0 from `decay_from` of the way on."""
+        """1, then falling linearly to 0 from `decay_from` of the epochs, or of the budget, on."""
         done, start = self.progress.step / self.total_steps, self.settings.decay_from
+        if self.settings.budget_minutes:
+            done = max(done, min(self.progress.seconds / (60 * self.settings.budget_minutes), 1.0))
         return 1.0 if done <= start else (1 - done) / (1 - start)
 
     def _validation_is_due(self) -> bool:
@@ -304,15 +317,7 @@ class Trainer:
             )
         self.task.save_data(self.run.path)
         self._write_metrics([])
-        write_json(  # last: with it the folder is a run
-            self.run.config,
-            {
-                "format": FORMAT,
-                "ekgn": __version__,
-                "task": self.task.name,
-                "settings": self.settings.model_dump(mode="json"),
-            },
-        )
+        write_json(self.run.config, self._config())  # last: with it the folder is a run
 
     def _resume(self) -> None:
         """Load the training state, if there is one yet, and forget log lines it does not know."""
@@ -331,10 +336,21 @@ class Trainer:
         packed = {k: v for k, v in tensors.items() if k[:6] != "model."} | extra["optimizer"]
         unpack_optimizers(self.optimizers.parts, packed, path)
         self.progress = Progress(**extra["progress"])
+        write_json(self.run.config, self._config())  # the epochs and the like may be others now
 
     def _write_metrics(self, lines: list[dict[str, float]]) -> None:
         text = "".join(json.dumps(line) + "\n" for line in lines)
         replace_file(self.run.metrics, lambda aside: aside.write_text(text, encoding="utf-8"))
+
+    def _config(self) -> dict[str, Any]:
+        """What is trained: the task, the preset, what was changed of it, all settings."""
+        return {
+            "format": FORMAT,
+            "ekgn": __version__,
+            "task": self.task.name,
+            **self.asked,
+            "settings": self.settings.model_dump(mode="json"),
+        }
 
     def _save_weights(self) -> None:
         save_tensors(self.run.model, self.model.state_dict(), {"step": self.progress.step})
@@ -356,19 +372,30 @@ class Trainer:
             self.run.record,
             {
                 **held,
-                "task": self.task.name,
+                **self._config(),
                 "data": self.task.describe(),
-                "settings": self.settings.model_dump(mode="json"),
                 "environment": environment(self.device),
                 "parameters": sum(p.numel() for p in self.model.parameters()),
                 "wall_seconds": round(self.progress.seconds, 2),
                 "steps": self.progress.step,
                 "epochs": self.progress.step / self.per_epoch,
+                "ended_by": self._ended_by(),
                 "best": {self.task.selection: self.progress.best, "step": self.progress.best_step},
                 "curve": read_lines(self.run.metrics),
-                "evaluations": held.get("evaluations", {}),
+                "evaluations": {
+                    name: found
+                    for name, found in held.get("evaluations", {}).items()
+                    if found["checkpoint"]["step"] == self.progress.best_step
+                },
             },
         )
+
+    def _ended_by(self) -> str:
+        """Which of the settings epochs, patience and budget_minutes ended the training."""
+        if self.progress.step >= self.total_steps:
+            return "epochs"
+        out_of_patience = 0 < self.settings.patience <= self.progress.stale
+        return "patience" if out_of_patience else "budget_minutes"
 
 
 def _smooth(average: float, value: float) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ekgn.cli.options import DataDir, Json
+from ekgn.errors import EkgnError
 from ekgn.kbc.settings import KbcSettings
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the command line."""
-    for command in (info, datasets, settings):
+    for command in (info, runs, datasets, settings):
         app.command()(command)
 
 
@@ -29,22 +30,23 @@ def info(
     json: Json = False,
 ) -> None:
     """What a run or a data set holds."""
-    from ekgn import api
     from ekgn.cli import display
-    from ekgn.kbc.graph import KnowledgeGraph, load_graph
+    from ekgn.kbc.task import KbcTask
+    from ekgn.run import find_run
 
-    path = api.find_run(what)
+    path = find_run(what)
     is_run = (path / "config.json").is_file()
-    graph = (
-        KnowledgeGraph.load(path)
+    task = (
+        _task_of(path)
         if is_run
-        else load_graph(what, data_dir=Path(data_dir) if data_dir else None)
+        else KbcTask.open(what, KbcSettings(), data_dir=Path(data_dir) if data_dir else None)
     )
-    listed = graph.relations if relations else graph.entities if entities else None
-    if listed is not None:
-        _print_names(listed, json)
+    if relations or entities:
+        if not isinstance(task, KbcTask):
+            raise EkgnError(f"{what} is a run of task '{task.name}': it has no such names.")
+        _print_names(task.graph.relations if relations else task.graph.entities, json)
         return
-    summary = graph.describe()
+    summary = task.describe()
     if is_run:
         summary |= _run_summary(path)
     if json:
@@ -52,8 +54,8 @@ def info(
         return
     rows = [[key, str(value)] for key, value in summary.items() if not isinstance(value, dict)]
     display.table(f"{'Run' if is_run else 'Data'} {what}", ["", ""], rows)
-    for key in ("best", "settings"):
-        if key in summary:
+    for key in ("best", "overrides", "settings"):
+        if summary.get(key):
             display.console.print()
             display.table(key, ["", ""], [[k, str(v)] for k, v in summary[key].items()])
 
@@ -70,20 +72,64 @@ def _print_names(names: Vocabulary, json: bool) -> None:
         display.console.print(identifier if label == identifier else f"{identifier}  {label}")
 
 
+def _task_of(path: Path) -> Any:
+    """The task of a run, over the data that the run keeps."""
+    from ekgn.files import read_json
+    from ekgn.tasks import pieces
+
+    config = read_json(path / "config.json")
+    task_class = pieces(config["task"]).get("run").task_class
+    return task_class.load(path, task_class.settings_class.parse(config["settings"]))
+
+
 def _run_summary(path: Path) -> dict[str, Any]:
     from ekgn.files import read_json
 
     record = path / "record.json"
     known = read_json(record) if record.exists() else {}
+    config = read_json(path / "config.json")
+    shown = ("parameters", "epochs", "ended_by", "wall_seconds", "best")
     return {
+        "task": config["task"],
         "finished": bool(known),
-        **{
-            key: known[key]
-            for key in ("parameters", "epochs", "wall_seconds", "best")
-            if key in known
-        },
-        "settings": read_json(path / "config.json")["settings"],
+        **{key: known[key] for key in shown if key in known},
+        "preset": config.get("preset"),
+        "overrides": config.get("overrides", {}),
+        "settings": config["settings"],
     }
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(help="The folder that holds them.")] = Path("runs"),
+    json: Json = False,
+) -> None:
+    """The runs there are: task, data, preset with what was changed, best validation."""
+    from ekgn import api
+    from ekgn.cli import display
+    from ekgn.tables import Table, in_words
+
+    found = api.list_runs(folder)
+    if json:
+        display.print_json(found)
+        return
+    if not found:
+        raise EkgnError(f"No runs in '{folder}'. Make one with: ekgn train world")
+    columns = ["run", "task", "data", "recipe", "best validation", "epochs", "minutes"]
+    rows = [
+        [
+            run["run"],
+            run["task"],
+            run["data"],
+            ", ".join([run["preset"] or "", *(f"{k}={v}" for k, v in run["overrides"].items())]),
+            in_words({k: v for k, v in run["best"].items() if k != "step"}),
+            f"{run['epochs']:.0f}",
+            f"{run['wall_seconds'] / 60:.1f}",
+        ]
+        if run["finished"]
+        else [run["run"], run["task"], run["data"], run["preset"], "not finished", None, None]
+        for run in found
+    ]
+    display.console.print(Table(f"Runs in {folder}", columns, rows).rich())
 
 
 def datasets(data_dir: DataDir = None, json: Json = False) -> None:

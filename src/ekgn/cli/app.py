@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ekgn import __version__
-from ekgn.cli.options import DataDir, Json, Top, settings_flags
-from ekgn.errors import EkgnError
-from ekgn.kbc.settings import KbcSettings
+from ekgn.cli.options import Json, Top
 
 if TYPE_CHECKING:
-    from ekgn.api import Prediction, Run
-    from ekgn.kbc.graph import KnowledgeGraph
     from ekgn.kbc.ranking import Evaluation, Metrics
+    from ekgn.kbc.run import KbcRun, Prediction
+    from ekgn.run import Run
 
 app = typer.Typer(
     name="ekgn",
@@ -47,77 +44,6 @@ def root(
 
 
 @app.command()
-@settings_flags(KbcSettings)
-def train(
-    overrides: dict[str, Any],
-    data: Annotated[
-        str | None,
-        typer.Argument(help="A benchmark's name, a folder with train/valid/test, or one file."),
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help=f"Settings to start from: {', '.join(KbcSettings.PRESETS)}.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the run (default: runs/NAME).")
-    ] = None,
-    names: Annotated[
-        list[Path] | None, typer.Option(help="Files of id, label, description.")
-    ] = None,
-    data_dir: DataDir = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the run in this folder instead.")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Train on DATA and keep the best weights by validation hits@10."""
-    if (data is None) == (resume is None):
-        raise EkgnError("Give either DATA to train on, or --resume RUN to go on with a run.")
-    if resume and (overrides or preset or config or out):
-        raise EkgnError("--resume goes on with the run's own settings: give no others with it.")
-    settings = KbcSettings.build(preset, config, overrides)
-    from ekgn import api
-    from ekgn.cli import display
-    from ekgn.kbc.graph import load_graph
-
-    if resume:
-        path, graph = api.find_run(resume), None
-    else:
-        folder = Path(data_dir) if data_dir else None
-        graph = load_graph(data or "", data_dir=folder, names=names or (), seed=settings.seed)
-        path = out or api.new_run_path(f"{graph.name}-{preset or KbcSettings.DEFAULT_PRESET}")
-        display.messages.print(
-            f"Training on {graph.name}: {len(graph.train):,} triples, {graph.num_entities:,} "
-            f"entities, {graph.num_relations:,} relations. Run folder: {path}"
-        )
-    run = _train_with_progress(path, graph, settings)
-    best = run.record["best"]
-    if json:
-        display.print_json({"run": str(path), **run.record})
-        return
-    display.console.print(
-        f"Best validation hits@10 {display.percent(best['hits_at_10'])} at step {best['step']:,} "
-        f"of {run.record['steps']:,}, {run.record['wall_seconds']:.0f} s. "
-        f"Next: ekgn evaluate {path}"
-    )
-
-
-def _train_with_progress(path: Path, graph: KnowledgeGraph | None, settings: KbcSettings) -> Run:
-    """Train on the graph, or go on with the run in `path` if there is none."""
-    from ekgn import api
-    from ekgn.cli import display
-
-    try:
-        with display.training_progress("queries", settings.batch_size) as listener:
-            if graph is None:
-                return api.resume(path, listener)
-            return api.train(graph, settings, out=path, listener=listener)
-    except KeyboardInterrupt:
-        display.messages.print(f"Interrupted. Go on with: ekgn train --resume {path}")
-        raise
-
-
-@app.command()
 def evaluate(
     run: RunArgument,
     split: Split = "test",
@@ -128,11 +54,36 @@ def evaluate(
     ] = True,
     json: Json = False,
 ) -> None:
-    """Rank a split's triples, both sides, filtered, beside the rule baseline."""
+    """Measure a run on a split: for facts, filtered ranks of both sides beside the rules'."""
     from ekgn import api
     from ekgn.cli import display
+    from ekgn.errors import EkgnError
+    from ekgn.kbc.run import KbcRun
+    from ekgn.tables import metrics_table
 
-    loaded = api.load(run)
+    loaded: Run = api.load(run)
+    if isinstance(loaded, KbcRun):
+        _evaluate_kbc(loaded, split, rule, limit, baseline, json)
+        return
+    if rule or limit:
+        raise EkgnError(
+            f"--rule and --limit are for runs of task 'kbc': {run} is one of task "
+            f"'{loaded.task.name}'. See: ekgn {loaded.task.name} --help"
+        )
+    found = loaded.evaluate(split)
+    if json:
+        display.print_json(found.as_dict())
+        return
+    values = found.headline()
+    table = metrics_table(f"{loaded.path} {split}", list(values), {"model": values})
+    display.console.print(table.rich())
+
+
+def _evaluate_kbc(
+    loaded: KbcRun, split: str, rule: str | None, limit: int, baseline: bool, json: bool
+) -> None:
+    from ekgn.cli import display
+
     with display.ranking_progress("ranking") as on_progress:
         evaluation = loaded.evaluate(split, rule=rule, limit=limit, on_progress=on_progress)
     rules = alone = None
@@ -213,10 +164,10 @@ def predict(
     json: Json = False,
 ) -> None:
     """The most probable tails, heads or relations: give two of the three parts."""
-    from ekgn import api
     from ekgn.cli import display
+    from ekgn.kbc.run import KbcRun
 
-    loaded = api.load(run)
+    loaded = KbcRun.load(run)
     found = loaded.predict(head, relation, tail, top=top, hide_known=hide_known, rule=rule)
     if json:
         display.print_json([asdict(prediction) for prediction in found])
@@ -243,11 +194,10 @@ def _prediction_row(prediction: Prediction) -> list[str]:
 
 def _mount() -> None:
     """The commands that live in files of their own."""
-    from ekgn.cli import about, inside, paths, serve
+    from ekgn.cli import about, inside, serve, train
 
-    for part in (about, inside, serve):
+    for part in (train, about, inside, serve):
         part.register(app)
-    app.add_typer(paths.app, name="paths")
 
 
 _mount()

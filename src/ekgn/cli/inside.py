@@ -13,11 +13,11 @@ from ekgn.cli.options import DataDir, Json
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ekgn.api import Run
     from ekgn.kbc.analysis import Analysis, StopProfile
     from ekgn.kbc.explain import Explanation, NearPair, Step, StepAnswer
     from ekgn.kbc.memory_map import MemoryMap, RelationUse
     from ekgn.kbc.ranking import Metrics
+    from ekgn.kbc.run import KbcRun
     from ekgn.sweep import Sweep, Trial
 
 RunArgument = Annotated[str, typer.Argument(help="A run's folder, or its name under runs/.")]
@@ -48,10 +48,10 @@ def explain(
     json: Json = False,
 ) -> None:
     """Every lookup step of one question: attention, nearest facts, answers, and the reasons."""
-    from ekgn import api
     from ekgn.cli import display
+    from ekgn.kbc.run import KbcRun
 
-    loaded = api.load(run)
+    loaded = KbcRun.load(run)
     found = loaded.explain(head, relation, tail, target=target, top=top, nearest=nearest, rule=rule)
     if json:
         display.print_json(asdict(found))
@@ -60,7 +60,7 @@ def explain(
     _print_explanation(found)
 
 
-def _note_missing_names(run: Run) -> None:
+def _note_missing_names(run: KbcRun) -> None:
     """Say that ids are shown because there are no names, where ids are no words."""
     from ekgn.cli import display
 
@@ -173,12 +173,12 @@ def memory(
     json: Json = False,
 ) -> None:
     """What each memory vector holds: share, theme and top relations, or what a relation reads."""
-    from ekgn import api
     from ekgn.cli import display
     from ekgn.errors import EkgnError
     from ekgn.kbc.memory_map import memory_map
+    from ekgn.kbc.run import KbcRun
 
-    loaded = api.load(run)
+    loaded = KbcRun.load(run)
     slots = loaded.settings.num_slots
     if slot is not None and not 0 <= slot < slots:
         raise EkgnError(f"There is no memory vector {slot}: this run has 0 to {slots - 1}.")
@@ -253,11 +253,12 @@ def analyze(
     json: Json = False,
 ) -> None:
     """When it stops, what the steps change, how peaked the attention is, what no memory does."""
-    from ekgn import api, canvas, figures
+    from ekgn import canvas, figures
     from ekgn.cli import display
     from ekgn.kbc.analysis import analyze as analyze_split
+    from ekgn.kbc.run import KbcRun
 
-    loaded = api.load(run)
+    loaded = KbcRun.load(run)
     with display.ranking_progress("analyzing") as on_progress:
         found = analyze_split(
             loaded.graph, loaded.model, split, rule=rule, limit=limit, on_progress=on_progress
@@ -386,7 +387,10 @@ def sweep(
     jobs: Annotated[int, typer.Option(help="How many trials run side by side.")] = 1,
     budget: Annotated[float, typer.Option(help="Training minutes per trial (0: no limit).")] = 0,
     preset: Annotated[str | None, typer.Option(help="Settings to start from.")] = None,
-    split: Annotated[str, typer.Option(help="Rank the finished runs on this split.")] = "test",
+    split: Annotated[
+        str, typer.Option(help="Measure the run of the best validation on this split.")
+    ] = "test",
+    task: Annotated[str, typer.Option(help="The task that the data are of.")] = "kbc",
     out: Annotated[Path | None, typer.Option(help="Folder (default: runs/sweep-DATA).")] = None,
     plot: Plot = None,
     data_dir: DataDir = None,
@@ -395,14 +399,15 @@ def sweep(
     """Train every combination of settings (or search among them); a killed sweep goes on."""
     import os
 
-    from ekgn import api, canvas, figures
+    from ekgn import canvas, figures
     from ekgn.cli import display
+    from ekgn.run import RUNS
     from ekgn.sweep import Sweep, parse_axes, run_sweep, summary
 
     if data_dir:
         os.environ["EKGN_DATA"] = data_dir  # for the processes of the trials
-    wanted = Sweep(data, parse_axes(settings), preset, search, budget, split)
-    folder = out or api.RUNS / f"sweep-{Path(data).stem.casefold()}"
+    wanted = Sweep(data, parse_axes(settings, task), preset, search, budget, split, task)
+    folder = out or RUNS / f"sweep-{Path(data).stem.casefold()}"
     found = run_sweep(wanted, folder, trials=trials, jobs=jobs, on_trial=_announce)
     picture = plot or folder / "sweep.png"
     if any(trial.state == "finished" for trial in found):
@@ -416,31 +421,42 @@ def sweep(
 
 def _announce(trial: Trial, done: int, total: int) -> None:
     from ekgn.cli import display
+    from ekgn.tables import in_words
 
-    result = trial.problem or f"validation hits@10 {display.percent(trial.valid['hits_at_10'])}"
+    result = trial.problem or f"validation {in_words(trial.valid)}"
     display.messages.print(f"{done} of {total}: {trial.name}: {result}")
 
 
 def _print_sweep(wanted: Sweep, found: list[Trial]) -> None:
     from ekgn.cli import display
-    from ekgn.sweep import varied
+    from ekgn.sweep import varied, winner
+    from ekgn.tables import Column, Table, in_words, metric
 
     names = [axis.name for axis in varied(wanted)]
-    metrics = [f"{wanted.split} hits@10", "hits@1", "MRR", "mean rank"]
-    rows = []
-    for trial in found:
-        settings = [str(trial.settings[name]) for name in names]
-        if trial.state == "failed":
-            rows.append([*settings, "failed", "", "", "", "", "", ""])
-            continue
-        m = trial.metrics
-        shown = [display.percent(m["hits_at_10"]), display.percent(m["hits_at_1"])]
-        shown += [f"{m['mrr']:.3f}", f"{m['mean_rank']:,.1f}"]
-        valid = display.percent(trial.valid["hits_at_10"])
-        rows.append([*settings, valid, *shown, f"{trial.epochs:.1f}", f"{trial.seconds:,.0f}"])
-    display.table(
-        f"Sweep of {wanted.data}", [*names, "valid hits@10", *metrics, "epochs", "seconds"], rows
+    best = winner(found)
+    measured = list(best.valid) if best else []
+    table = Table(
+        f"Sweep of {wanted.data}, on validation",
+        [
+            *(Column(name, str) for name in names),
+            *map(metric, measured),
+            *("epochs", "seconds", ""),
+        ],
+        [
+            [
+                *(trial.settings[name] for name in names),
+                *(trial.valid.get(name) for name in measured),
+                f"{trial.epochs:.1f}",
+                f"{trial.seconds:,.0f}",
+                "failed" if trial.state == "failed" else "best" if trial is best else "",
+            ]
+            for trial in found
+        ],
     )
+    display.console.print(table.rich())
+    if best:
+        text = f"\nThe best, {best.name}, on {wanted.split}: {in_words(best.metrics)}."
+        display.console.print(text, markup=False)
     for trial in found:
         if trial.problem:
             display.console.print(f"{trial.name}: {trial.problem}")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ekgn.cli.options import Json, settings_flags
+from ekgn.cli.options import Json
 from ekgn.errors import EkgnError
-from ekgn.paths.settings import PathsSettings
+from ekgn.tasks import TASKS
 
 if TYPE_CHECKING:
     from ekgn.paths.evaluate import Count, Evaluation
@@ -20,9 +20,9 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-DATA = Path("data/paths")
+DATA = Path(TASKS["paths"].data)
 DataFolder = Annotated[Path, typer.Argument(help="A folder made by `ekgn paths make`.")]
-RunFolderArgument = Annotated[Path, typer.Argument(help="A folder made by `ekgn paths train`.")]
+RunArgument = Annotated[str, typer.Argument(help="A run's folder, or its name under runs/.")]
 Split = Annotated[str, typer.Option(help="Which paths: train, valid or test.")]
 Rule = Annotated[
     str | None, typer.Option(help="Answer rule: argmax, mixture, last, sample, step:N.")
@@ -93,56 +93,8 @@ def _print_data(found: dict[str, Any], folder: Path, json: bool) -> None:
 
 
 @app.command()
-@settings_flags(PathsSettings)
-def train(
-    overrides: dict[str, Any],
-    data: Annotated[
-        Path | None, typer.Argument(help=f"A folder made by `ekgn paths make` (default: {DATA}).")
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(help=f"Settings to start from: {', '.join(PathsSettings.PRESETS)}."),
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/paths"),
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the run in this folder instead.")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Train on the paths of DATA and keep the best weights by correct validation paths."""
-    if resume and (data or overrides or preset or config):
-        raise EkgnError("--resume goes on with the run's own data and settings: give no others.")
-    settings = PathsSettings.build(preset, config, overrides)
-    from ekgn.cli import display
-    from ekgn.paths import run as paths_run
-    from ekgn.paths.graphs import PathsData
-
-    folder = resume or out
-    try:
-        with display.training_progress("paths", settings.batch_size) as listener:
-            run = (
-                paths_run.resume(resume, listener)
-                if resume
-                else paths_run.train(PathsData.load(data or DATA), settings, out, listener)
-            )
-    except KeyboardInterrupt:
-        display.messages.print(f"Interrupted. Go on with: ekgn paths train --resume {folder}")
-        raise
-    if json:
-        display.print_json({"run": str(folder), **run.record})
-        return
-    best = run.record["best"]
-    display.console.print(
-        f"Best validation: {display.percent(best['correct'])} correct at step {best['step']:,} of "
-        f"{run.record['steps']:,}, {run.record['wall_seconds']:.0f} s, "
-        f"{run.record['parameters']:,} parameters. Next: ekgn paths evaluate {folder}"
-    )
-
-
-@app.command()
 def evaluate(
-    run: RunFolderArgument,
+    run: RunArgument,
     split: Split = "test",
     rule: Rule = None,
     beam: BeamWidth = None,
@@ -239,7 +191,7 @@ def baselines(
 
 @app.command()
 def explain(
-    run: RunFolderArgument,
+    run: RunArgument,
     start: Annotated[int, typer.Argument(help="The start node.")],
     end: Annotated[int, typer.Argument(help="The end node.")],
     rule: Rule = None,

@@ -176,6 +176,9 @@ class Metrics:
         )
 
 
+HEADLINE = ("hits_at_10", "hits_at_3", "hits_at_1", "mrr", "mean_rank")
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Metrics of a split: overall (micro), bounds, macro over relations, sides, categories."""
@@ -188,6 +191,10 @@ class Evaluation:
     sides: dict[str, Metrics]
     categories: dict[str, dict[str, Metrics]] = field(default_factory=dict)
     unseen: dict[str, int] = field(default_factory=dict)
+
+    def headline(self) -> dict[str, float]:
+        """The numbers that sum it up."""
+        return {name: getattr(self.micro, name) for name in HEADLINE}
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.batches import Batches
-from ekgn.kbc.graph import KnowledgeGraph
+from ekgn.kbc.graph import KnowledgeGraph, load_graph
 from ekgn.kbc.model import KbcModel
 from ekgn.kbc.ranking import Metrics, filter_answers, rank_split
 from ekgn.kbc.settings import KbcSettings
@@ -23,17 +24,44 @@ class KbcTask:
     """Knowledge base completion over one graph."""
 
     name = "kbc"
+    settings_class = KbcSettings
     selection = "hits_at_10"
+    unit = "queries"
 
     def __init__(self, graph: KnowledgeGraph, settings: KbcSettings) -> None:
         if not len(graph.train):
             raise EkgnError(f"{graph.name} has no training triples.")
         self.graph = graph
         self.settings = settings
-        self.batches = Batches(
-            Answers(graph.train, graph.num_relations), graph.num_entities, settings
-        )
-        self._known = filter_answers(graph, "valid")
+
+    @classmethod
+    def open(
+        cls,
+        data: str | Path | KnowledgeGraph,
+        settings: KbcSettings,
+        *,
+        data_dir: Path | None = None,
+        names: Sequence[Path] = (),
+    ) -> KbcTask:
+        """The task over a graph, or over a benchmark, folder or file that holds one."""
+        if not isinstance(data, KnowledgeGraph):
+            data = load_graph(data, data_dir=data_dir, names=names, seed=settings.seed)
+        return cls(data, settings)
+
+    @classmethod
+    def load(cls, folder: Path, settings: KbcSettings) -> KbcTask:
+        """The task over the graph that a run keeps."""
+        return cls(KnowledgeGraph.load(folder), settings)
+
+    @cached_property
+    def batches(self) -> Batches:
+        """The training queries, in batches."""
+        train = Answers(self.graph.train, self.graph.num_relations)
+        return Batches(train, self.graph.num_entities, self.settings)
+
+    @cached_property
+    def _known(self) -> Answers:
+        return filter_answers(self.graph, "valid")
 
     def new_model(self) -> KbcModel:
         return KbcModel.over(self.graph, self.settings)

@@ -43,6 +43,11 @@ class Evaluation:
     by_hops: dict[int, Count]
     by_step: dict[int, Count]
 
+    def headline(self) -> dict[str, float]:
+        """The shares that sum it up."""
+        total = self.all.total
+        return {"correct": self.all.correct / total, "valid": self.all.valid / total}
+
     def as_dict(self) -> dict[str, Any]:
         """As JSON-able values."""
         return asdict(self)

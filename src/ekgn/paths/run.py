@@ -1,7 +1,7 @@
-"""The front door of shortest path synthesis: train, load a run, answer, explain, evaluate.
+"""A trained run of shortest path synthesis: answer, explain, evaluate.
 
->>> from ekgn.paths.run import PathsRun
->>> run = PathsRun.load("runs/paths")                                 # doctest: +SKIP
+>>> import ekgn
+>>> run = ekgn.load("runs/paths")                                     # doctest: +SKIP
 >>> print(run.answer(215, 493).route)                                 # doctest: +SKIP
 (215) → 101 → (493)
 """
@@ -9,14 +9,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from ekgn.checkpoint import RunFolder, load_weights
 from ekgn.config import parse_answer_rule
 from ekgn.errors import EkgnError
 from ekgn.paths.decode import Emit
@@ -26,8 +24,7 @@ from ekgn.paths.graphs import PathsData, plain_path
 from ekgn.paths.model import PathsModel
 from ekgn.paths.settings import PathsSettings
 from ekgn.paths.task import PathsTask
-from ekgn.records import environment
-from ekgn.trainer import Listener, Trainer, choose_device
+from ekgn.run import Run
 
 EMITS = ("any", "seen_nodes", "seen_edges")
 
@@ -60,37 +57,16 @@ class Decoding:
         return f"{self.rule}, beam {self.beam}, {self.emit}"
 
 
-class PathsRun:
+class PathsRun(Run):
     """A trained run: its hidden graph, its model, and what can be asked of them."""
 
-    def __init__(self, path: Path, device: str | None = None) -> None:
-        self.folder = RunFolder.existing(path)
-        config = self.folder.read_config()
-        if config["task"] != PathsTask.name:
-            raise EkgnError(
-                f"{path} is a run of task '{config['task']}', not of paths: "
-                f"use the commands without `paths`."
-            )
-        self.path = path
-        self.settings = self.folder.read_settings(PathsSettings)
-        self.data = PathsData.load(path)
-        self.device = choose_device(device or self.settings.device)
-        with torch.device("meta"):
-            outline = PathsModel(self.data.graph.num_nodes, self.settings)
-        weights, self.checkpoint = load_weights(self.folder.model, outline)
-        self.model = PathsModel(self.data.graph.num_nodes, self.settings)
-        self.model.load_state_dict(weights)
-        self.model.to(self.device).eval()
+    task_class = PathsTask
+    settings: PathsSettings
+    model: PathsModel
 
-    @classmethod
-    def load(cls, folder: str | Path, device: str | None = None) -> PathsRun:
-        """The run in a folder."""
-        return cls(Path(folder), device)
-
-    @cached_property
-    def record(self) -> dict[str, Any]:
-        """The record of the training, empty while it has not finished."""
-        return self.folder.read_record()
+    def __init__(self, path: str | Path, device: str | None = None) -> None:
+        super().__init__(path, device)
+        self.data: PathsData = self.task.data
 
     @property
     def steps(self) -> int:
@@ -143,6 +119,10 @@ class PathsRun:
         emit = self.emit(how)
         return explain(self.model, self.data.graph, emit, how.rule, how.beam, start, end)
 
+    def evaluation_name(self, split: str) -> str:
+        """What the record calls an evaluation of a split by the run's own way of decoding."""
+        return f"{split}: {self.decoding()}"
+
     def evaluate(
         self,
         split: str = "test",
@@ -159,27 +139,5 @@ class PathsRun:
             split,
             on_progress,
         )
-        found = {
-            **result.as_dict(),
-            **asdict(how),
-            "checkpoint": self.checkpoint,
-            "environment": environment(self.device),
-        }
-        self.record = self.folder.store("evaluations", f"{split}: {how}", found)
+        self.store("evaluations", f"{split}: {how}", result, **asdict(how))
         return result
-
-
-def train(
-    data: PathsData, settings: PathsSettings, out: Path, listener: Listener | None = None
-) -> PathsRun:
-    """Train on the training paths, and return the run."""
-    Trainer(PathsTask(data, settings), RunFolder(out), listener).fit()
-    return PathsRun(out)
-
-
-def resume(path: Path, listener: Listener | None = None) -> PathsRun:
-    """Go on with a training that was interrupted or killed."""
-    folder = RunFolder.existing(path)
-    settings = folder.read_settings(PathsSettings)
-    Trainer(PathsTask(PathsData.load(path), settings), folder, listener).fit(resume=True)
-    return PathsRun(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,32 @@ class PathsTask:
     """Shortest path synthesis over one hidden graph."""
 
     name = "paths"
+    settings_class = PathsSettings
     selection = "correct"
+    unit = "paths"
 
     def __init__(self, data: PathsData, settings: PathsSettings) -> None:
         self.data = data
         self.settings = settings
-        self.batches = Batches(data.train, data.graph.num_nodes, settings)
-        self._emit = Emit.of(data, settings.emit)
+
+    @classmethod
+    def open(cls, data: str | Path | PathsData, settings: PathsSettings) -> PathsTask:
+        """The task over paths, or over a folder made by `ekgn paths make`."""
+        return cls(data if isinstance(data, PathsData) else PathsData.load(Path(data)), settings)
+
+    @classmethod
+    def load(cls, folder: Path, settings: PathsSettings) -> PathsTask:
+        """The task over the paths that a run keeps."""
+        return cls(PathsData.load(folder), settings)
+
+    @cached_property
+    def batches(self) -> Batches:
+        """The training paths, in batches."""
+        return Batches(self.data.train, self.data.graph.num_nodes, self.settings)
+
+    @cached_property
+    def _emit(self) -> Emit:
+        return Emit.of(self.data, self.settings.emit)
 
     def new_model(self) -> PathsModel:
         return PathsModel(self.data.graph.num_nodes, self.settings)

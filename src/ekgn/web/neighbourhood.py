@@ -8,14 +8,14 @@ import numpy as np
 
 from ekgn.kbc.answers import Ints
 from ekgn.web.schema import Edge, NeighbourhoodReply, Node
-from ekgn.web.served import ServedRun
+from ekgn.web.served_kbc import ServedKbc
 
 ASKED_RELATIONS = 12  # relations of the entity for which links are predicted
 LEAST_PROBABILITY = 0.005  # of a link worth drawing
 MOST_BETWEEN = 60  # facts drawn between neighbours
 
 
-def neighbourhood(served: ServedRun, entity: int, facts: int, predicted: int) -> NeighbourhoodReply:
+def neighbourhood(served: ServedKbc, entity: int, facts: int, predicted: int) -> NeighbourhoodReply:
     """At most `facts` training facts of an entity and `predicted` links it may have besides."""
     rows, left_out = _facts_of(served, entity, facts)
     links = list(_predictions(served, entity, predicted))
@@ -37,7 +37,7 @@ def neighbourhood(served: ServedRun, entity: int, facts: int, predicted: int) ->
     )
 
 
-def _facts_of(served: ServedRun, entity: int, most: int) -> tuple[Ints, int]:
+def _facts_of(served: ServedKbc, entity: int, most: int) -> tuple[Ints, int]:
     """Training facts of an entity, taken in turn from each of its relations, and how many more."""
     train, width = served.run.known["train"], served.run.graph.num_relations
     low, high = np.searchsorted(train.heads, [entity, entity + 1])
@@ -56,7 +56,7 @@ def _facts_of(served: ServedRun, entity: int, most: int) -> tuple[Ints, int]:
 
 
 def _predictions(
-    served: ServedRun, entity: int, most: int
+    served: ServedKbc, entity: int, most: int
 ) -> Iterator[tuple[int, int, int, float]]:
     """The most probable facts that are not known, over the relations the entity has most of."""
     train, width = served.run.known["train"], served.run.graph.num_relations
@@ -86,7 +86,7 @@ def _predictions(
             yield entity, relation, other, probability
 
 
-def _between(served: ServedRun, nodes: set[int]) -> Ints:
+def _between(served: ServedKbc, nodes: set[int]) -> Ints:
     """Some training facts whose both ends are among the nodes."""
     is_shown = np.zeros(served.run.graph.num_entities, bool)
     is_shown[list(nodes)] = True
@@ -97,7 +97,7 @@ def _between(served: ServedRun, nodes: set[int]) -> Ints:
 
 
 def _edge(
-    served: ServedRun, fact: list[int] | tuple[int, int, int], probability: float | None = None
+    served: ServedKbc, fact: list[int] | tuple[int, int, int], probability: float | None = None
 ) -> Edge:
     head, relation, tail = fact
     ids = served.run.graph.entities.ids

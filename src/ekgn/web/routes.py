@@ -11,9 +11,10 @@ import ekgn
 from ekgn.web import schema
 from ekgn.web.neighbourhood import neighbourhood
 from ekgn.web.problems import Problem
-from ekgn.web.served import Asked, ServedRun
+from ekgn.web.served import ServedRun
+from ekgn.web.served_kbc import Asked, ServedKbc
 from ekgn.web.served_paths import ServedPaths
-from ekgn.web.site import Served, Site
+from ekgn.web.site import Site
 
 ERRORS: dict[int | str, dict[str, object]] = {
     status: {"model": schema.ErrorReply, "description": meaning}
@@ -44,26 +45,31 @@ RunName = Annotated[str, Path(description="The name of a served run.")]
 
 
 # Asynchronous, though nothing is awaited: others would each be sent through a thread.
-async def _run(request: Request, run: RunName) -> Served:
+async def _run(request: Request, run: RunName) -> ServedRun:
     return site_of(request).run(run)
 
 
-async def _kbc(request: Request, run: RunName) -> ServedRun:
+async def _kbc(request: Request, run: RunName) -> ServedKbc:
     found = site_of(request).run(run)
-    if not isinstance(found, ServedRun):
-        raise Problem(404, "wrong_task", f"{found.name} is a run of task 'paths', not of facts.")
+    if not isinstance(found, ServedKbc):
+        raise _wrong_task(found, "of facts")
     return found
 
 
 async def _paths(request: Request, run: RunName) -> ServedPaths:
     found = site_of(request).run(run)
     if not isinstance(found, ServedPaths):
-        raise Problem(404, "wrong_task", f"{found.name} is a run of task 'kbc', not of paths.")
+        raise _wrong_task(found, "of paths")
     return found
 
 
-AnyRun = Annotated[Served, Depends(_run)]
-Kbc = Annotated[ServedRun, Depends(_kbc)]
+def _wrong_task(found: ServedRun, wanted: str) -> Problem:
+    message = f"{found.name} is a run of task '{found.summary.task}', not {wanted}."
+    return Problem(404, "wrong_task", message)
+
+
+AnyRun = Annotated[ServedRun, Depends(_run)]
+Kbc = Annotated[ServedKbc, Depends(_kbc)]
 Paths = Annotated[ServedPaths, Depends(_paths)]
 Node = Annotated[int | None, Query(ge=0, le=10**9, description="The number of a node.")]
 Text = Annotated[str | None, Query(max_length=schema.MAX_NAME, description="An id or a name.")]
@@ -103,12 +109,8 @@ async def runs(request: Request) -> schema.RunsReply:
 
 @api.get("/runs/{run}", tags=["runs"])
 async def one_run(request: Request, run: AnyRun) -> schema.RunReply:
-    """One run, with example questions from its held-out facts."""
-    if isinstance(run, ServedPaths):
-        return schema.RunReply(run=run.summary, pairs=run.pairs)
-    return schema.RunReply(
-        run=run.summary, examples=await site_of(request).long(lambda: run.examples)
-    )
+    """One run, with questions to start from."""
+    return await site_of(request).long(run.reply)
 
 
 @api.get("/runs/{run}/metrics", tags=["runs"])
@@ -179,7 +181,7 @@ async def predict_many(
 
 async def _answers(
     site: Site,
-    run: ServedRun,
+    run: ServedKbc,
     queries: list[schema.Query],
     top: int,
     hide_known: bool,

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from ekgn.api import Prediction
 from ekgn.kbc.explain import Explanation
 from ekgn.kbc.memory_map import RelationUse, SlotUse
+from ekgn.kbc.run import Prediction
 from ekgn.paths.explain import Explanation as PathExplanation
 
 MAX_NAME = 500
@@ -54,7 +54,7 @@ class RunSummary(BaseModel):
     """One of the runs that are served."""
 
     name: str
-    task: Literal["kbc", "paths"]
+    task: str = Field(examples=["kbc", "paths"])
     graph: str
     sizes: dict[str, int] = Field(examples=[{"entities": 14541, "relations": 237}])
     max_steps: int
@@ -98,9 +98,13 @@ class MetricsReply(BaseModel):
 
     run: RunSummary
     data: dict[str, Any]
+    preset: str | None = Field(description="What the settings started from.")
+    overrides: dict[str, Any] = Field(description="What was changed of the preset.")
     settings: dict[str, Any]
     environment: dict[str, Any]
-    summary: dict[str, Any] = Field(description="Parameters, updates, epochs, seconds, the best.")
+    summary: dict[str, Any] = Field(
+        description="Parameters, updates, epochs, what ended it, seconds, the best."
+    )
     curve: list[dict[str, float | None]]
     evaluations: dict[str, Any]
     rule_baseline: dict[str, Any]

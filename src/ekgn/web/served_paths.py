@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from ekgn.paths.run import PathsRun
-from ekgn.web.overview import headline, metrics_reply
-from ekgn.web.schema import MetricsReply, PathPair, PathsReply, RunSummary
+from ekgn.web.schema import PathPair, PathsReply, RunReply
+from ekgn.web.served import ServedRun
 
 EXAMPLES = 8
 
 
-class ServedPaths:
+class ServedPaths(ServedRun):
     """One trained run of shortest path synthesis."""
 
-    task = "paths"
-
     def __init__(self, name: str, run: PathsRun) -> None:
-        self.name = name
+        super().__init__(name, run)
         self.run = run
 
     def prepare(self) -> None:
@@ -52,33 +51,12 @@ class ServedPaths:
             explanation=None if start is None or end is None else self.run.explain(start, end),
         )
 
-    @property
-    def summary(self) -> RunSummary:
-        """The run in a few words and numbers."""
-        data, settings = self.run.data, self.run.settings
-        measured, split = headline(self.run, f"test: {self.run.decoding()}", "correct", "all")
-        total = measured.get("total")
-        scale = total if total else 1.0
-        return RunSummary(
-            name=self.name,
-            task="paths",
-            graph=f"{data.graph.num_nodes} nodes on a sphere",
-            sizes={
-                "nodes": data.graph.num_nodes,
-                "neighbours": data.graph.k,
-                "train": len(data.train),
-                "valid": len(data.valid),
-                "test": len(data.test),
-            },
-            max_steps=self.run.steps,
-            num_slots=settings.num_slots,
-            answer_rule=settings.answer_rule,
-            metrics={
-                name: measured[name] / scale for name in ("correct", "valid") if name in measured
-            },
-            measured_on=split,
-        )
+    def reply(self) -> RunReply:
+        """The run, with pairs of nodes to start from."""
+        return RunReply(run=self.summary, pairs=self.pairs)
 
-    def metrics(self) -> MetricsReply:
-        """The record of the run."""
-        return metrics_reply(self.summary, self.run, self.run.settings)
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """What it was trained on, in words."""
+        found = self.run.data.describe()
+        return {**found, "name": f"{found['nodes']} nodes on a sphere"}

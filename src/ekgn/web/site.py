@@ -9,21 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ekgn.api import Predictions, Run, find_run
-from ekgn.checkpoint import RunFolder
-from ekgn.errors import EkgnError
-from ekgn.files import read_json
-from ekgn.paths.run import PathsRun
+from ekgn.api import load
+from ekgn.kbc.run import Predictions
+from ekgn.run import find_run
+from ekgn.tasks import pieces
 from ekgn.web.batching import Batcher, Busy
 from ekgn.web.monitoring import Monitor
 from ekgn.web.problems import Problem
 from ekgn.web.schema import Thing
-from ekgn.web.served import Asked, ServedRun
-from ekgn.web.served_paths import ServedPaths
+from ekgn.web.served import ServedRun
+from ekgn.web.served_kbc import Asked, ServedKbc
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-Served = ServedRun | ServedPaths
 MOST_LONG_JOBS = 32  # explanations and the like that may wait for their turn
 
 
@@ -36,7 +34,7 @@ class Site:
 
     def __init__(self, runs: Sequence[str | Path]) -> None:
         self.monitor = Monitor()
-        self.runs: dict[str, Served] = {}
+        self.runs: dict[str, ServedRun] = {}
         for given in runs:
             path = find_run(given)
             name = self._free_name(path.resolve().name)
@@ -48,7 +46,7 @@ class Site:
     def start(self) -> None:
         """Start the queues, and make in the background what first visitors would wait for."""
         for name, served in self.runs.items():
-            if isinstance(served, ServedRun):
+            if isinstance(served, ServedKbc):
                 self._batchers[name] = Batcher(
                     served.answer, most=served.batch_size, on_batch=self.monitor.batch
                 )
@@ -60,7 +58,7 @@ class Site:
             batcher.close()
         self._long.shutdown(wait=True, cancel_futures=True)
 
-    def run(self, name: str) -> Served:
+    def run(self, name: str) -> ServedRun:
         """A run by the name it is served under."""
         if name not in self.runs:
             names = [Thing(id=known, label=known) for known in self.runs]
@@ -69,7 +67,7 @@ class Site:
         return self.runs[name]
 
     async def predict(
-        self, served: ServedRun, hide_known: bool, rule: str, asked: Sequence[Asked]
+        self, served: ServedKbc, hide_known: bool, rule: str, asked: Sequence[Asked]
     ) -> list[Predictions]:
         """Answers through the model's queue."""
         try:
@@ -92,17 +90,14 @@ class Site:
         return next(name for name in names if name not in self.runs)
 
 
-def load_served(name: str, path: Path) -> Served:
-    """The run in a folder, ready to be asked."""
-    task = read_json(RunFolder.existing(path).config).get("task")
-    if task == ServedRun.task:
-        return ServedRun(name, Run(path))
-    if task == ServedPaths.task:
-        return ServedPaths(name, PathsRun(path))
-    raise EkgnError(f"{path} is a run of task '{task}', which cannot be served.")
+def load_served(name: str, path: Path) -> ServedRun:
+    """The run in a folder, ready to be asked in the ways of its task."""
+    run = load(path)
+    served: ServedRun = pieces(run.task.name).get("served")(name, run)
+    return served
 
 
-def _prepare(served: Served) -> None:
+def _prepare(served: ServedRun) -> None:
     try:
         served.prepare()
     except Exception:

@@ -14,10 +14,12 @@ const PAGES = {
   kbc: { "": Home, entity: EntityPage, explain: ExplainPage, predict: RelationPage, memory: MemoryPage, neighbourhood: NeighbourhoodPage, metrics: MetricsPage },
   paths: { "": PathsPage, paths: PathsPage, metrics: MetricsPage },
 };
+const ANY_PAGES = { "": MetricsPage, metrics: MetricsPage }; // of every other task
 const TABS = {
   kbc: [["", "Ask"], ["memory", "Memory"], ["neighbourhood", "Neighbourhood"], ["metrics", "Measurements"]],
   paths: [["paths", "Paths"], ["metrics", "Measurements"]],
 };
+const ANY_TABS = [["", "Measurements"]];
 
 /** What the address says: { run, page, params, trail }. */
 function whereabouts() {
@@ -81,7 +83,7 @@ function toggleTheme() {
 }
 
 function Top({ runs, run, page, first }) {
-  const tabs = run ? TABS[run.task] : [];
+  const tabs = run ? TABS[run.task] ?? ANY_TABS : [];
   const tab = ["entity", "explain", "predict"].includes(page) ? "" : run?.task === "paths" && page === "" ? "paths" : page;
   return html`<header class="top"><a class="skip" href="#main">To the content</a><div class="top-inner">
     <${Link} class="brand" href=${run ? runPath(run.name) : "/"}><img src="/static/icon.svg" alt="" width="26" height="26" />ekgn explorer<//>
@@ -104,7 +106,7 @@ function Content({ runs, place }) {
     const error = { code: "unknown_run", message: `No run is served as “${place.run}”. These are:`, suggestions: runs.map((one) => ({ id: one.name, label: one.name, description: one.graph })) };
     return html`<${Trouble} error=${error} pick=${(thing) => go(runPath(thing.id))} />`;
   }
-  const Page = PAGES[run.task][place.page];
+  const Page = (PAGES[run.task] ?? ANY_PAGES)[place.page];
   return Page ? html`<${Page} key=${`${run.name}/${place.page}`} run=${run} params=${place.params} trail=${place.trail} />` : html`<${Nowhere} />`;
 }
 

@@ -2,6 +2,11 @@
 import { html, useJson, useTitle, Loading, Trouble, percent, count, runPath } from "./lib.js";
 import { Curve } from "./charts.js";
 
+const LEADS = {
+  kbc: "A held-out fact is hidden and all entities are ranked in its place; facts already known are left out of the ranking, and ties count half.",
+  paths: "A path is valid if the hidden graph has all its edges, and correct if it is also the shortest.",
+};
+const NOT_MEASURED = ["step", "epoch", "seconds", "loss", "expected_reward", "learning_rate"];
 const CURVES = [
   ["hits_at_10", "Validation hits@10", { share: true }], ["mrr", "Validation MRR", {}],
   ["mean_rank", "Validation mean rank", { best: "min" }], ["correct", "Correct validation paths", { share: true }],
@@ -13,20 +18,26 @@ export function MetricsPage({ run }) {
   useTitle("Measurements");
   return html`
     <header><h1 tabindex="-1">How good it is</h1>
-      <p class="lead">${run.task === "kbc"
-        ? "A held-out fact is hidden and all entities are ranked in its place; facts already known are left out of the ranking, and ties count half."
-        : "A path is valid if the hidden graph has all its edges, and correct if it is also the shortest."}</p></header>
+      <p class="lead">${LEADS[run.task]}</p></header>
     ${loading && html`<${Loading} what="Reading the record" />`}
     ${error && html`<${Trouble} error=${error} again=${again} />`}
     ${data && html`<${Headline} data=${data} />
       ${data.curve.length > 0 && html`<section aria-labelledby="curves"><h2 id="curves">The training</h2><div class="curves">
-        ${CURVES.filter(([name]) => name in data.curve[0]).map(([name, title, options]) => html`<${Curve} key=${name} title=${title} ...${options}
+        ${curves(data.curve[0]).map(([name, title, options]) => html`<${Curve} key=${name} title=${title} ...${options}
           markAt=${data.summary.best?.step} points=${data.curve.map((line) => [line.epoch ?? line.step, line[name], line.step])} />`)}</div></section>`}
       ${run.task === "kbc" && html`<${Evaluations} data=${data} /><${Categories} data=${data} />`}
       ${run.task === "paths" && Object.keys(data.evaluations).length > 0 && html`<${PathEvaluations} data=${data} />`}
       <div class="two"><${Facts} title="On what" pairs=${flat({ ...data.data, source: undefined, ...data.summary })} more=${sources(data.data.source)} />
         <${Facts} title="Where and with what" pairs=${flat(data.environment)} /></div>
+      <${Facts} title="What was changed" pairs=${flat({ preset: data.preset ?? undefined, ...data.overrides })} columns=${true} />
       <${Facts} title="Settings" pairs=${flat(data.settings)} columns=${true} />`}`;
+}
+
+/** The curves there are: the known ones, then what else a task measures. */
+function curves(line) {
+  const known = CURVES.filter(([name]) => name in line);
+  const others = Object.keys(line).filter((name) => !NOT_MEASURED.includes(name) && !known.some(([one]) => one === name));
+  return [...others.map((name) => [name, `Validation ${name.replace(/_/g, " ")}`, {}]), ...known];
 }
 
 const NAMES = { hits_at_10: "hits@10", hits_at_3: "hits@3", hits_at_1: "hits@1", mrr: "MRR", mean_rank: "mean rank", correct: "correct", valid: "valid", adjusted_mean_rank_index: "AMRI" };

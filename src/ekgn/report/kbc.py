@@ -1,30 +1,25 @@
-"""One self-contained HTML file about a run; it opens offline and names no network address."""
+"""The report of a run of knowledge base completion: curves, metrics, steps, memory, examples."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
-from pathlib import Path
-from string import Template
 from typing import Any
 
 import numpy as np
 
-import ekgn
 from ekgn import canvas, figures
-from ekgn.api import Run
 from ekgn.errors import EkgnError
-from ekgn.files import replace_file
 from ekgn.kbc.analysis import Analysis, Replay, analyze, drawn_graph
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.explain import Explainer, Explanation, NearPair, Step
 from ekgn.kbc.memory_map import MemoryMap, short_relation
-from ekgn.kbc.ranking import Evaluation, Floats, filter_answers, rank_split
+from ekgn.kbc.ranking import HEADLINE, Evaluation, Floats, filter_answers, rank_split
+from ekgn.kbc.run import KbcRun
+from ekgn.report.page import OnProgress, Report, Section, curves, panels, settings, wide
+from ekgn.tables import METRICS, Column, Table, metrics_table
 
-OnProgress = Callable[[int, int], None]
 KINDS = {
     "improved": "better over the steps",
     "early": "stopped early, and right",
@@ -42,60 +37,46 @@ class Example:
     explanation: Explanation
 
 
-def write_report(
-    run: Run,
-    file: Path,
-    *,
-    split: str = "test",
-    limit: int = 2000,
-    on_progress: OnProgress | None = None,
-) -> None:
-    """Write the report of a run."""
-    page = render(run, split=split, limit=limit, on_progress=on_progress)
-    replace_file(file, lambda aside: aside.write_text(page, encoding="utf-8"))
-
-
-def render(
-    run: Run, *, split: str = "test", limit: int = 2000, on_progress: OnProgress | None = None
-) -> str:
-    """The report as HTML text."""
-    if not len(run.graph.split(split)):
+def report(run: KbcRun, split: str, limit: int, on_progress: OnProgress | None) -> Report:
+    """The report of a run, its steps analyzed over `limit` triples of a split (0: all)."""
+    graph, own = run.graph, run.settings
+    if not len(graph.split(split)):
         raise EkgnError(
-            f"{run.graph.name} has no {split} triples: there is nothing to report on. "
+            f"{graph.name} has no {split} triples: there is nothing to report on. "
             f"Choose another --split."
         )
     explainer = run.explainer
     measured = _measured(run, split)
-    analysis = analyze(run.graph, run.model, split, limit=limit, on_progress=on_progress)
+    analysis = analyze(graph, run.model, split, limit=limit, on_progress=on_progress)
     examples = choose_examples(run, explainer, split, limit)
-    memory = explainer.memory if run.settings.max_steps > 1 else None
-    sections = [
-        ("curves", "Training", _curves(run)),
-        ("metrics", "Metrics", _metrics(measured)),
-        ("steps", "Steps", _steps(analysis)),
-        ("memory", "Memory", _memory(memory)),
-        ("examples", "Examples", _examples(examples)),
-    ]
-    template = files("ekgn").joinpath("report_template.html").read_text(encoding="utf-8")
-    return Template(template).substitute(
-        title=escape(f"{run.graph.name}: what the model learned"),
-        subtitle=_subtitle(run, split),
-        cards=_cards(measured, analysis),
-        links="".join(f'<a href="#{key}">{name}</a>' for key, name, _ in sections),
-        sections="\n".join(
-            f'<section id="{key}"><h2>{name}</h2>{body}</section>' for key, name, body in sections
-        ),
-        footer=f"Made by ekgn {ekgn.__version__} from the run's own record. Every step shown is "
-        f"read from the record of the forward pass; ranks are filtered, ties count half.",
+    memory = explainer.memory if own.max_steps > 1 else None
+    return Report(
+        f"{graph.name}: what the model learned",
+        f"{graph.num_entities:,} entities, {graph.num_relations:,} relations, "
+        f"{len(graph.train):,} training facts. {own.num_slots} memory vectors, up to "
+        f"{own.max_steps} steps, vectors of {own.embedding_dim}. "
+        f"Numbers are on the {split} split, answer rule {own.answer_rule}.",
+        _cards(measured, analysis),
+        [
+            Section("curves", "Training", curves(run)),
+            Section("metrics", "Metrics", _metrics(measured)),
+            Section("steps", "Steps", _steps(analysis)),
+            Section("memory", "Memory", _memory(memory)),
+            Section("examples", "Examples", _examples(examples)),
+            Section("settings", "Settings", settings(run)),
+        ],
+        "Every step shown is read from the record of the forward pass; ranks are filtered, ties "
+        "count half.",
     )
 
 
+SIDES = ("head", "tail")
 MODEL, RULES, NETWORK = "model", "length-1 rules alone", "network alone"
 Measured = dict[str, dict[str, Any]]
 """The metrics of the run, and of what stands beside it."""
 
 
-def _measured(run: Run, split: str) -> Measured:
+def _measured(run: KbcRun, split: str) -> Measured:
     """Recorded metrics, or made now."""
 
     def found(section: str, name: str, measure: Callable[[str], Evaluation]) -> dict[str, Any]:
@@ -112,7 +93,7 @@ def _measured(run: Run, split: str) -> Measured:
     return measured
 
 
-def choose_examples(run: Run, explainer: Explainer, split: str, limit: int) -> list[Example]:
+def choose_examples(run: KbcRun, explainer: Explainer, split: str, limit: int) -> list[Example]:
     """A dozen telling questions of a split: few of a relation, some of each kind."""
     graph, model = run.graph, run.model
     drawn, known = drawn_graph(graph, split, limit, run.settings.seed), filter_answers(graph, split)
@@ -170,26 +151,15 @@ def _spread(order: Ints, relations: Ints, heads: Ints, count: int, taken: set[in
     return chosen
 
 
-def _subtitle(run: Run, split: str) -> str:
-    graph, settings = run.graph, run.settings
-    return escape(
-        f"{graph.num_entities:,} entities, {graph.num_relations:,} relations, "
-        f"{len(graph.train):,} training facts. {settings.num_slots} memory vectors, up to "
-        f"{settings.max_steps} steps, vectors of {settings.embedding_dim}. "
-        f"Numbers are on the {split} split, answer rule {settings.answer_rule}."
-    )
-
-
-def _cards(measured: Measured, analysis: Analysis) -> str:
+def _cards(measured: Measured, analysis: Analysis) -> list[tuple[str, str]]:
     micro, rules = measured[MODEL]["micro"], measured[RULES]["micro"]
-    cards = [
+    return [
         (f"{micro['hits_at_10']:.1%}", f"hits@10 (rules alone {rules['hits_at_10']:.1%})"),
         (f"{micro['mrr']:.3f}", f"MRR (rules alone {rules['mrr']:.3f})"),
         (f"{micro['mean_rank']:,.0f}", "mean rank"),
         (f"{analysis.stop.early:.0%}", "of the queries stop early"),
         (f"{analysis.changes.any_step:.0%}", "change their top answer over the steps"),
     ]
-    return "".join(f'<div class="card"><b>{value}</b>{words}</div>' for value, words in cards)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = ()) -> str:
@@ -207,62 +177,28 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: Sequenc
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
 
 
-def _curves(run: Run) -> str:
-    lines = run.folder.metrics.read_text().splitlines() if run.folder.metrics.exists() else []
-    curve = run.record.get("curve") or [json.loads(line) for line in lines]
-    if not curve:
-        return "<p>No validation has been recorded yet.</p>"
-    took = run.record.get("wall_seconds")
-    words = "" if took is None else f"Trained for {took / 60:,.1f} minutes; "
-    words += f"the weights shown are those of step {run.checkpoint['step']:,}."
-    return f"<p>{words}</p>{_panels(figures.curve_panels(curve))}"
-
-
-def _panels(panels: Sequence[figures.Panel]) -> str:
-    """Panels as pictures of their own, beside each other where there is room."""
-    drawn = "".join(canvas.as_svg(figures.side_by_side([panel])) for panel in panels)
-    return f'<figure class="panels">{drawn}</figure>'
-
-
 def _metrics(measured: Measured) -> str:
     evaluation = measured[MODEL]
-    named = [
-        *((name, found["micro"]) for name, found in measured.items()),
-        *((f"model, {side} missing", value) for side, value in evaluation["sides"].items()),
-    ]
-    rows = [
-        [
-            name,
-            *(f"{m[hits]:.1%}" for hits in ("hits_at_10", "hits_at_3", "hits_at_1")),
-            f"{m['mrr']:.3f}",
-            f"{m['mean_rank']:,.1f}",
-        ]
-        for name, m in named
-    ]
-    kinds = [
-        [
-            kind,
-            f"{sides['tail']['count']:,}",
-            *(f"{sides[side]['hits_at_10']:.1%}" for side in ("head", "tail")),
-            *(f"{sides[side]['mean_rank']:,.0f}" for side in ("head", "tail")),
-        ]
-        for kind, sides in evaluation["categories"].items()
-    ]
+    rows = {name: found["micro"] for name, found in measured.items()}
+    rows |= {f"model, {side} missing": value for side, value in evaluation["sides"].items()}
     mixed = "Length-1 rules have a share in the model's answers." if NETWORK in measured else ""
-    return (
-        _table(["", "hits@10", "hits@3", "hits@1", "MRR", "mean rank"], rows)
-        + f"<p>{mixed}</p>"
-        + _table(
-            [
-                "category",
-                "triples",
-                "hits@10, head missing",
-                "tail missing",
-                "mean rank, head missing",
-                "tail missing",
-            ],
-            kinds,
-        )
+    by_category = category_table(evaluation["categories"])
+    return wide(metrics_table("", HEADLINE, rows)) + f"<p>{mixed}</p>" + wide(by_category)
+
+
+def category_table(categories: dict[str, dict[str, Any]]) -> Table:
+    """Hits@10 and mean rank by kind of relation, for each side that is missing."""
+    shown = [(METRICS[name], name, side) for name in ("hits_at_10", "mean_rank") for side in SIDES]
+    return Table(
+        "",
+        [
+            *("category", "triples"),
+            *(Column(f"{column.name}, {side} missing", column.write) for column, _, side in shown),
+        ],
+        [
+            [kind, sides["tail"]["count"], *(sides[side][name] for _, name, side in shown)]
+            for kind, sides in categories.items()
+        ],
     )
 
 
@@ -284,7 +220,7 @@ def _steps(analysis: Analysis) -> str:
         f"<p>{escape(' '.join(analysis.in_words()))}{peaked} "
         f'<span class="soft">Over {analysis.triples:,} triples, {analysis.queries:,} distinct '
         f"queries.</span></p>"
-        f"{_panels(figures.step_panels(analysis))}"
+        f"{panels(figures.step_panels(analysis))}"
         f"<p>Share of the queries that answer at each step:</p>"
         + _table(["queries", "count", *steps, "mean step"], rows)
     )

@@ -1,0 +1,285 @@
+"""A trained run of knowledge base completion: predict, explain, evaluate.
+
+>>> import ekgn
+>>> run = ekgn.load("runs/world")                                     # doctest: +SKIP
+>>> run.predict(head="France", relation="borders").frame()            # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ekgn.errors import EkgnError
+from ekgn.kbc.analysis import Analysis, analyze
+from ekgn.kbc.answers import Answers
+from ekgn.kbc.explain import Explainer, Explanation
+from ekgn.kbc.graph import KnowledgeGraph
+from ekgn.kbc.memory_map import MemoryMap
+from ekgn.kbc.model import KbcModel
+from ekgn.kbc.ranking import Evaluation, Scorer, rank_split, summarise
+from ekgn.kbc.rules import Rules
+from ekgn.kbc.settings import KbcSettings
+from ekgn.kbc.task import KbcTask, scorer
+from ekgn.run import Run
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One answer: an entity (or relation), how probable, and where it is known from, if it is."""
+
+    rank: int
+    id: str
+    label: str
+    description: str
+    probability: float
+    known: str | None  # the split that holds the fact: "train", "valid", "test", or None
+
+
+class Predictions(list[Prediction]):
+    """Answers in order, most probable first."""
+
+    def frame(self) -> pl.DataFrame:
+        """As a polars data frame."""
+        import polars as pl
+
+        return pl.DataFrame([asdict(prediction) for prediction in self])
+
+
+class KbcRun(Run):
+    """A trained run: its graph, its model, and what can be asked of them."""
+
+    task_class = KbcTask
+    settings: KbcSettings
+    model: KbcModel
+
+    def __init__(self, path: str | Path, device: str | None = None) -> None:
+        super().__init__(path, device)
+        self.graph: KnowledgeGraph = self.task.graph
+
+    @cached_property
+    def known(self) -> dict[str, Answers]:
+        """The known answers of each split."""
+        return {
+            split: Answers(self.graph.split(split), self.graph.num_relations)
+            for split in ("train", "valid", "test")
+        }
+
+    def entity(self, text: str) -> int:
+        """The index of an entity given by id or name."""
+        return self.graph.entities.find(text, "entity", self.graph.name)
+
+    def relation(self, text: str) -> int:
+        """The index of a relation given by id or name; a leading ^ asks for the inverse."""
+        inverse = text.startswith("^")
+        index = self.graph.relations.find(text.removeprefix("^"), "relation", self.graph.name)
+        return index + self.graph.num_relations * inverse
+
+    def relation_label(self, relation: int) -> str:
+        """The name of a relation index; inverses are marked with a leading ^."""
+        inverse, index = divmod(relation, self.graph.num_relations)
+        return "^" * inverse + self.graph.relations.labels[index]
+
+    def query(self, head: str | None, relation: str | None, tail: str | None) -> tuple[int, int]:
+        """The [head, relation] the network is asked; for a missing head, over the inverse."""
+        if relation is None or (head is None) == (tail is None):
+            raise EkgnError(
+                "A question needs a relation and either a head or a tail "
+                "(or a head and a tail without relation, to ask for the relation)."
+            )
+        index = self.relation(relation)
+        if head is not None:
+            return self.entity(head), index
+        return self.entity(tail or ""), (index + self.graph.num_relations) % (
+            2 * self.graph.num_relations
+        )
+
+    def predict(
+        self,
+        head: str | None = None,
+        relation: str | None = None,
+        tail: str | None = None,
+        *,
+        top: int = 10,
+        hide_known: bool = False,
+        rule: str | None = None,
+    ) -> Predictions:
+        """The most probable tails of (head, relation, ?), heads of (?, relation, tail), or
+        relations of (head, ?, tail)."""
+        if head is not None and tail is not None and relation is None:
+            return self._predict_relation(self.entity(head), self.entity(tail), top, hide_known)
+        return self.predict_many([self.query(head, relation, tail)], top, hide_known, rule)[0]
+
+    def predict_many(
+        self,
+        queries: Sequence[tuple[int, int]],
+        top: int = 10,
+        hide_known: bool = False,
+        rule: str | None = None,
+    ) -> list[Predictions]:
+        """Answers to many [head, relation] queries, by index, in one pass."""
+        _positive(top)
+        heads, relations = np.array(queries, np.int64).reshape(-1, 2).T
+        probabilities = self.scorer(rule)(heads, relations).softmax(dim=1)
+        found = [self.known_splits(head, relation) for head, relation in queries]
+        if hide_known:
+            for row, known in enumerate(found):
+                probabilities[row, list(known)] = -1.0
+        values, indices = probabilities.topk(min(top, self.graph.num_entities), dim=1)
+        entities = self.graph.entities
+        return [
+            Predictions(
+                Prediction(
+                    rank=place + 1,
+                    id=entities.ids[index],
+                    label=entities.labels[index],
+                    description=entities.descriptions[index],
+                    probability=value,
+                    known=known.get(index),
+                )
+                for place, (index, value) in enumerate(zip(row, chances, strict=True))
+                if value >= 0
+            )
+            for row, chances, known in zip(indices.tolist(), values.tolist(), found, strict=True)
+        ]
+
+    def known_splits(self, head: int, relation: int) -> dict[int, str]:
+        """The known answers of a query, each with the split it is in."""
+        found: dict[int, str] = {}
+        for split in ("test", "valid", "train"):
+            found |= dict.fromkeys(self.known[split].of(head, relation).tolist(), split)
+        return found
+
+    def _predict_relation(self, head: int, tail: int, top: int, hide_known: bool) -> Predictions:
+        """Relations by the geometric mean of p(tail | head, r) and p(head | tail, r inverse)."""
+        _positive(top)
+        count = self.graph.num_relations
+        relations = np.arange(count)
+        forward = self.scorer()(np.full(count, head), relations).log_softmax(dim=1)[:, tail]
+        backward = self.scorer()(np.full(count, tail), relations + count).log_softmax(dim=1)
+        chances = ((forward + backward[:, head]) / 2).exp()
+        known = {
+            relation: splits[tail]
+            for relation in range(count)
+            if tail in (splits := self.known_splits(head, relation))
+        }
+        names = self.graph.relations
+        order = [
+            r for r in chances.argsort(descending=True).tolist() if not (hide_known and r in known)
+        ]
+        return Predictions(
+            Prediction(
+                rank=place + 1,
+                id=names.ids[index],
+                label=names.labels[index],
+                description=names.descriptions[index],
+                probability=float(chances[index]),
+                known=known.get(index),
+            )
+            for place, index in enumerate(order[:top])
+        )
+
+    @cached_property
+    def explainer(self) -> Explainer:
+        """What puts the model's steps into words; its indexes are made when first used."""
+        return Explainer(self.graph, self.model, self.known)
+
+    def explain(
+        self,
+        head: str | None = None,
+        relation: str | None = None,
+        tail: str | None = None,
+        *,
+        target: str | None = None,
+        top: int = 5,
+        nearest: int = 3,
+        rule: str | None = None,
+    ) -> Explanation:
+        """Every lookup step of one question, and the reasons in words."""
+        question = self.query(head, relation, tail)
+        wanted = None if target is None else self.entity(target)
+        return self.explainer.explain(*question, wanted, top=top, nearest=nearest, rule=rule)
+
+    def memory(self) -> MemoryMap:
+        """What each vector of the embedded knowledge graph stands for."""
+        return self.explainer.memory
+
+    def analyze(self, split: str = "valid", **options: Any) -> Analysis:
+        """When the model stops, what its steps change, what it is without memory."""
+        return analyze(self.graph, self.model, split, **options)
+
+    def scorer(self, rule: str | None = None) -> Scorer:
+        """The model as a function from queries to scores of all entities."""
+        return scorer(self.model, rule)
+
+    def evaluation_name(self, split: str) -> str:
+        """What the record calls an evaluation of a split by the run's own answer rule."""
+        return f"{split}/{self.settings.answer_rule}"
+
+    def evaluate(
+        self,
+        split: str = "test",
+        *,
+        rule: str | None = None,
+        limit: int = 0,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Evaluation:
+        """Filtered metrics of a split; those of a whole split are added to the run's record."""
+        torch.manual_seed(self.settings.seed)
+        rule = rule or self.settings.answer_rule
+        kept = ("evaluations", f"{split}/{rule}")
+        return self._ranked(kept, self.scorer(rule), split, limit, on_progress, rule=rule)
+
+    def rule_baseline(
+        self,
+        split: str = "test",
+        limit: int = 0,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Evaluation:
+        """What length-1 rules alone reach on a split: the number any model must beat."""
+        rules = self.model.rules or Rules(self.graph)
+        return self._ranked(("rule_baseline", split), rules.scores, split, limit, on_progress)
+
+    def network_alone(
+        self,
+        split: str = "test",
+        rule: str | None = None,
+        limit: int = 0,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Evaluation:
+        """What the network reaches by itself, where rules have a share in the answers."""
+        network = copy(self.model)
+        network.rules = None
+        kept = ("network_alone", f"{split}/{rule or self.settings.answer_rule}")
+        return self._ranked(kept, scorer(network, rule), split, limit, on_progress)
+
+    def _ranked(
+        self,
+        kept: tuple[str, str],
+        scores: Scorer,
+        split: str,
+        limit: int,
+        on_progress: Callable[[int, int], None] | None,
+        **about: Any,
+    ) -> Evaluation:
+        """The metrics of a split by some scores; those of a whole split are kept in the record."""
+        ranks = rank_split(scores, self.graph, split, limit=limit, on_progress=on_progress)
+        evaluation = summarise(ranks, self.graph, split)
+        if not limit:
+            self.store(*kept, evaluation, **about)
+        return evaluation
+
+
+def _positive(top: int) -> None:
+    if top < 1:
+        raise EkgnError(f"top = {top}: ask for at least one answer.")

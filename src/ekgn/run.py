@@ -1,0 +1,124 @@
+"""What every trained run has, whatever its task: folder, settings, data, weights, record.
+
+Each task has its own kind of run beside it (ekgn.kbc.run, ekgn.paths.run), and ekgn.tasks says
+which task has which. A task class is what the trainer needs (ekgn.trainer.Task), and besides
+
+    settings_class                    its settings, a subclass of ekgn.config.Settings
+    open(data, settings, **options)   the task over data as a user gives it
+    load(folder, settings)            the task over the data that a run keeps
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+from ekgn.checkpoint import RunFolder, load_weights, read_lines
+from ekgn.errors import EkgnError
+from ekgn.records import environment
+from ekgn.trainer import choose_device
+
+RUNS = Path("runs")
+NOT_MEASURED = ("step", "epoch", "seconds", "loss", "expected_reward", "learning_rate")
+"""What a line of the curve has besides the validation's metrics."""
+
+
+class Evaluation(Protocol):
+    """What was measured on a split."""
+
+    def headline(self) -> dict[str, float]:
+        """The few numbers that sum it up, by name."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, as JSON-able values."""
+
+
+class Run(ABC):
+    """A trained run: what it was trained on, its best weights, and its record."""
+
+    task_class: ClassVar[Any]
+    settings: Any
+    model: Any
+
+    def __init__(self, path: str | Path, device: str | None = None) -> None:
+        self.path = Path(path)
+        self.folder = RunFolder.existing(self.path)
+        self.config = self.folder.read_config()
+        if self.config["task"] != self.task_class.name:
+            raise EkgnError(
+                f"{path} is a run of task '{self.config['task']}', and this needs one of "
+                f"'{self.task_class.name}'. Its own commands: ekgn {self.config['task']} --help"
+            )
+        self.settings = self.folder.read_settings(self.task_class.settings_class)
+        self.task = self.task_class.load(self.path, self.settings)
+        self.device = choose_device(device or self.settings.device)
+        weights, self.checkpoint = load_weights(self.folder.model, self.task.outline())
+        self.model = self.task.new_model()
+        self.model.load_state_dict(weights)
+        self.model.to(self.device).eval()
+
+    @classmethod
+    def load(cls, run: str | Path, device: str | None = None) -> Self:
+        """A run of this kind by folder, or by its name under runs/; ekgn.load opens any kind."""
+        return cls(find_run(run), device)
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """The record of the training, empty while it has not finished."""
+        return self.folder.read_record()
+
+    @property
+    def curve(self) -> list[dict[str, Any]]:
+        """One line per validation, also of a training that still goes on."""
+        return read_lines(self.folder.metrics) if self.folder.metrics.is_file() else []
+
+    @abstractmethod
+    def evaluate(self, split: str = "test") -> Evaluation:
+        """Measure a split, and store what was found in the record."""
+
+    def store(self, section: str, name: str, found: Evaluation, **about: Any) -> None:
+        """Add a result to the record; a training that has not finished has none yet."""
+        result = {
+            **found.as_dict(),
+            "headline": found.headline(),
+            **about,
+            "checkpoint": self.checkpoint,
+            "environment": environment(self.device),
+        }
+        self.record = self.folder.store(section, name, result)
+
+    def evaluation_name(self, split: str) -> str:
+        """What the record calls an evaluation of a split by the run's own settings."""
+        return split
+
+    def measured(self, split: str) -> dict[str, float]:
+        """The metrics of a split by the run's own settings: recorded ones, or made now."""
+        kept = self.record.get("evaluations", {}).get(self.evaluation_name(split), {})
+        found: dict[str, float] = kept.get("headline") or self.evaluate(split).headline()
+        return found
+
+    def headline(self) -> tuple[dict[str, float], str]:
+        """The test metrics and "test" if it was evaluated, else the best validation's, "valid"."""
+        tested = self.record.get("evaluations", {}).get(self.evaluation_name("test"), {})
+        if "headline" in tested:
+            return tested["headline"], "test"
+        best = max(self.curve, key=lambda line: line[self.task.selection], default=None)
+        if best is None:
+            return {}, ""
+        return {name: value for name, value in best.items() if name not in NOT_MEASURED}, "valid"
+
+
+def find_run(run: str | Path) -> Path:
+    """The folder of a run given by path, or by its name under runs/."""
+    path = Path(run)
+    return path if path.exists() or not (RUNS / path).exists() else RUNS / path
+
+
+def new_run_path(name: str) -> Path:
+    """A folder under runs/ that does not exist yet."""
+    base = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
+    numbered = (RUNS / (f"{base}-{n}" if n > 1 else base) for n in range(1, 10_000))
+    return next(path for path in numbered if not path.exists())

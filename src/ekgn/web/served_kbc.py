@@ -1,0 +1,335 @@
+"""A run of knowledge base completion as served: names, predictions, explanations, memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ekgn.config import parse_answer_rule
+from ekgn.errors import EkgnError
+from ekgn.kbc.answers import Ints
+from ekgn.kbc.explain import Explanation
+from ekgn.kbc.graph import Vocabulary
+from ekgn.kbc.run import KbcRun, Predictions
+from ekgn.web.problems import Problem, shown
+from ekgn.web.schema import (
+    Example,
+    ExplainReply,
+    HeatMap,
+    Hit,
+    MemoryReply,
+    Move,
+    Part,
+    Question,
+    RunReply,
+    Thing,
+)
+from ekgn.web.search import NameIndex
+from ekgn.web.served import ServedRun
+
+SCORE_BYTES = 64 * 2**20  # of scores that one batch may hold
+EXPLAIN_DEPTH = 50  # ranks looked at to say how answers move
+HEAT_MAP_RELATIONS = 240
+EXAMPLES = 6
+
+
+class Asked(NamedTuple):
+    """One question as the network gets it: [head, relation, ?] by index."""
+
+    head: int
+    relation: int
+    top: int
+
+
+class ServedKbc(ServedRun):
+    """One trained run of knowledge base completion."""
+
+    def __init__(self, name: str, run: KbcRun) -> None:
+        super().__init__(name, run)
+        self.run = run
+        graph = run.graph
+        self.facts = np.bincount(graph.train[:, [0, 2]].ravel(), minlength=graph.num_entities)
+        self.relation_facts = np.bincount(graph.train[:, 1], minlength=graph.num_relations)
+        self._entities = NameIndex(graph.entities.labels, graph.entities.ids, self.facts)
+        self._relations = NameIndex(
+            graph.relations.labels, graph.relations.ids, self.relation_facts
+        )
+        self.explainer = run.explainer
+        self.batch_size = int(np.clip(SCORE_BYTES // (4 * graph.num_entities), 1, 64))
+
+    def prepare(self) -> None:
+        """Do now what the first visitor would otherwise wait for."""
+        _ = self.examples
+        if self.run.settings.max_steps > 1:
+            self.explainer.prepare()
+
+    def entity(self, text: str) -> int:
+        """The index of an entity given by id or name."""
+        return self._find(text, "entity", self.run.graph.entities, self._entities)
+
+    def relation(self, text: str) -> int:
+        """The index of a relation given by id or name; a leading ^ asks for the inverse."""
+        known = self.run.graph.relations
+        inverse = text.startswith("^") and text not in known.index_of
+        name = text[1:] if inverse else text
+        index = self._find(name, "relation", known, self._relations)
+        return index + self.run.graph.num_relations * inverse
+
+    def _find(self, text: str, kind: str, known: Vocabulary, names: NameIndex) -> int:
+        if text in known.index_of:
+            return known.index_of[text]
+        hits = [hit.index for hit in names.search(text, 20) if hit.match == "exact"]
+        same = [index for index in hits if known.labels[index] == text] or hits
+        if len(same) == 1:
+            return same[0]
+        if same:
+            message = f"{len(same)} have the name '{shown(text)}': give the id of one of them."
+            raise Problem(409, f"ambiguous_{kind}", message, self._things(same, known))
+        near = self._things(names.suggestions(text), known)
+        hint = f" Did you mean {near[0].label}?" if near else ""
+        message = f"No {kind} of {self.run.graph.name} is called '{shown(text)}'.{hint}"
+        raise Problem(404, f"unknown_{kind}", message, near)
+
+    @staticmethod
+    def _things(indices: Sequence[int], known: Vocabulary) -> list[Thing]:
+        return [thing(known, index) for index in indices]
+
+    def entity_thing(self, index: int) -> Thing:
+        """An entity in words."""
+        return thing(self.run.graph.entities, index)
+
+    def relation_thing(self, index: int) -> Thing:
+        """A relation in words, the same for its inverse."""
+        return thing(self.run.graph.relations, index % self.run.graph.num_relations)
+
+    def check_rule(self, rule: str | None) -> str:
+        """The answer rule that is meant; raises if there is no such rule."""
+        chosen = rule or self.run.settings.answer_rule
+        try:
+            parse_answer_rule(chosen, self.run.settings.max_steps)
+        except EkgnError as error:
+            raise Problem(422, "unknown_rule", str(error)) from None
+        return chosen
+
+    def question(
+        self, head: str | None, relation: str | None, tail: str | None
+    ) -> tuple[Question, int, int | None, int | None]:
+        """The question in words, and its head, relation and tail by index.
+
+        With a relation the first index is what the network is asked from: the tail, over the
+        inverse relation, when the head is missing.
+        """
+        given: dict[Part, str | None] = {"head": head, "relation": relation, "tail": tail}
+        missing = [name for name, part in given.items() if part is None]
+        if len(missing) != 1:
+            raise Problem(
+                422,
+                "incomplete_question",
+                "A question is a fact with one part missing: give two of head, relation and tail.",
+            )
+        heads = None if head is None else self.entity(head)
+        tails = None if tail is None else self.entity(tail)
+        index = None if relation is None else self.relation(relation)
+        asked = Question(
+            head=None if heads is None else self.entity_thing(heads),
+            relation=None if index is None else self.relation_thing(index),
+            tail=None if tails is None else self.entity_thing(tails),
+            missing=missing[0],
+        )
+        if index is None:
+            assert heads is not None
+            return asked, heads, None, tails
+        width = self.run.graph.num_relations
+        if index >= width:  # asked for the inverse: the same fact the other way round
+            asked = asked.model_copy(
+                update={
+                    "head": asked.tail,
+                    "tail": asked.head,
+                    "missing": {"head": "tail", "tail": "head"}[asked.missing],
+                }
+            )
+        if heads is not None:
+            return asked, heads, index, None
+        assert tails is not None
+        return asked, tails, (index + width) % (2 * width), None
+
+    def answer(self, key: tuple[bool, str], asked: Sequence[Asked]) -> list[Predictions]:
+        """Answers to some questions in one pass: what the batcher calls."""
+        hide_known, rule = key
+        top = max(one.top for one in asked)
+        found = self.run.predict_many(
+            [(one.head, one.relation) for one in asked], top, hide_known, rule
+        )
+        return [Predictions(answers[: one.top]) for one, answers in zip(asked, found, strict=True)]
+
+    def relations_between(self, head: int, tail: int, top: int, hide_known: bool) -> Predictions:
+        """The most probable relations from head to tail."""
+        ids = self.run.graph.entities.ids
+        return self.run.predict(head=ids[head], tail=ids[tail], top=top, hide_known=hide_known)
+
+    def search_entities(self, text: str, limit: int) -> list[Hit]:
+        """Entities by name, prefix or typo."""
+        names = self.run.graph.entities
+        return [
+            Hit(
+                **thing(names, hit.index).model_dump(),
+                facts=int(self.facts[hit.index]),
+                match=hit.match,
+            )
+            for hit in self._entities.search(text, limit)
+        ]
+
+    def search_relations(self, text: str, limit: int, of: int | None, side: str) -> list[Hit]:
+        """Relations by name, prefix or typo; with an entity, those it has facts of come first."""
+        counts = self.relation_facts if of is None else self._relations_of(of, side)
+        hits = {hit.index: hit.match for hit in self._relations.search(text, len(counts))}
+        own = [index for index in hits if of is not None and counts[index]]
+        if not text.strip() and own:
+            hits = {index: hits[index] for index in own}
+        order = (
+            sorted(hits, key=lambda index: index not in own)
+            if text.strip()
+            else sorted(hits, key=lambda index: -counts[index])
+        )
+        names = self.run.graph.relations
+        return [
+            Hit(**thing(names, index).model_dump(), facts=int(counts[index]), match=hits[index])
+            for index in order[:limit]
+        ]
+
+    def _relations_of(self, entity: int, side: str) -> Ints:
+        """How many training facts of each relation have the entity as their head (or tail)."""
+        train, width = self.run.known["train"], self.run.graph.num_relations
+        low, high = np.searchsorted(train.heads, [entity, entity + 1])
+        sizes = np.diff(train.offsets)[low:high]
+        counts = np.zeros(2 * width, np.int64)
+        counts[train.relations[low:high]] = sizes
+        return counts[width:] if side == "tail" else counts[:width]
+
+    def explain(
+        self,
+        question: Question,
+        head: int,
+        relation: int,
+        target: int | None,
+        top: int,
+        nearest: int,
+        rule: str,
+    ) -> ExplainReply:
+        """Every step of one question, and how its answers move between the steps."""
+        full = self.explainer.explain(
+            head, relation, target, top=max(top, EXPLAIN_DEPTH), nearest=nearest, rule=rule
+        )
+        steps = [
+            dataclasses.replace(step, answers=step.answers[:top], attention=step.attention[:8])
+            for step in full.steps
+        ]
+        return ExplainReply(
+            question=question,
+            explanation=dataclasses.replace(full, steps=steps, answers=full.answers[:top]),
+            moves=moves(full, min(top, 6)),
+            themes=self.explainer.memory.themes if self.run.settings.max_steps > 1 else [],
+        )
+
+    def memory(self, top: int, relation: str | None) -> MemoryReply:
+        """What each memory vector is used for."""
+        one = None if relation is None else self.relation(relation)
+        found = self.explainer.memory
+        frequent = np.argsort(-found.queries_R, kind="stable")[:HEAT_MAP_RELATIONS]
+        rows, columns = found.clustered()
+        kept = rows[np.isin(rows, frequent)]
+        values = found.attention_RM[np.ix_(kept, columns)].T
+        return MemoryReply(
+            run=self.summary,
+            slots=found.slots(top),
+            heat_map=HeatMap(
+                slots=columns.tolist(),
+                relations=[found.names[row] for row in kept],
+                values=np.round(values, 4).tolist(),
+            ),
+            relations_left_out=len(rows) - len(kept),
+            relation=None if one is None else found.relation(self.explainer.relation(one), top),
+        )
+
+    def reply(self) -> RunReply:
+        """The run, with example questions from its held-out facts."""
+        return RunReply(run=self.summary, examples=self.examples)
+
+    @cached_property
+    def examples(self) -> list[Example]:
+        """Held-out facts with well-known parts, asked as questions; those it answers well first."""
+        graph = self.run.graph
+        facts = next((part for part in (graph.test, graph.valid, graph.train) if len(part)), None)
+        if facts is None:
+            return []
+        drawn = np.random.default_rng(0).permutation(facts)[:1_000]
+        known = np.minimum(self.facts[drawn[:, 0]], self.facts[drawn[:, 2]])
+        few = _in_turn(drawn[np.argsort(-known, kind="stable")])[: min(48, 2 * self.batch_size)]
+        best = _in_turn(few[np.argsort(self._places(few), kind="stable")])
+        return [self._example(*map(int, fact)) for fact in best[:EXAMPLES]]
+
+    def _places(self, facts: Ints) -> Ints:
+        """The rank of each fact's tail, up to 10; 11 beyond."""
+        ids = self.run.graph.entities.ids
+        answers = self.run.predict_many([(int(h), int(r)) for h, r, _ in facts], top=10)
+        return np.array(
+            [
+                next((a.rank for a in found if a.id == ids[int(fact[2])]), 11)
+                for fact, found in zip(facts, answers, strict=True)
+            ]
+        )
+
+    def _example(self, head: int, relation: int, tail: int) -> Example:
+        question = Question(
+            head=self.entity_thing(head),
+            relation=self.relation_thing(relation),
+            tail=None,
+            missing="tail",
+        )
+        return Example(question=question, answer=self.entity_thing(tail))
+
+
+def _in_turn(facts: Ints) -> Ints:
+    """The same facts, the first of every relation first, then the second of each, and so on."""
+    order = np.argsort(facts[:, 1], kind="stable")
+    relations = facts[order, 1]
+    turn = np.arange(len(facts)) - np.searchsorted(relations, relations)
+    turns = np.empty(len(facts), np.int64)
+    turns[order] = turn
+    return facts[np.argsort(turns, kind="stable")]
+
+
+def thing(known: Vocabulary, index: int) -> Thing:
+    """A name of a vocabulary."""
+    return Thing(
+        id=known.ids[index], label=known.labels[index], description=known.descriptions[index]
+    )
+
+
+def moves(explanation: Explanation, best: int) -> list[Move]:
+    """The answers that are among the best of some step, with their rank at every step."""
+    kept: dict[str, Move] = {}
+    steps = explanation.steps
+    for step in steps:
+        for answer in step.answers[:best]:
+            kept.setdefault(
+                answer.id,
+                Move(
+                    id=answer.id,
+                    label=answer.label,
+                    known=answer.known,
+                    ranks=[None] * len(steps),
+                    probabilities=[None] * len(steps),
+                ),
+            )
+    for place, step in enumerate(steps):
+        for answer in step.answers:
+            if answer.id in kept:
+                kept[answer.id].ranks[place] = answer.rank
+                kept[answer.id].probabilities[place] = answer.probability
+    last = explanation.answering_step - 1
+    return sorted(kept.values(), key=lambda move: move.ranks[last] or 10**9)
