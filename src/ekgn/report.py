@@ -90,7 +90,7 @@ def render(
     )
 
 
-MODEL, RULES, NETWORK = "model", "length-1 rules alone", "network alone"
+MODEL, RULES = "model", "length-1 rules alone"
 Measured = dict[str, dict[str, Any]]
 """The metrics of the run, and of what stands beside it."""
 
@@ -103,13 +103,10 @@ def _measured(run: Run, split: str) -> Measured:
         return recorded or measure(split).as_dict()
 
     by_rule = f"{split}/{run.settings.answer_rule}"
-    measured = {
+    return {
         MODEL: found("evaluations", by_rule, run.evaluate),
         RULES: found("rule_baseline", split, run.rule_baseline),
     }
-    if run.settings.rules_share:
-        measured[NETWORK] = found("network_alone", by_rule, run.network_alone)
-    return measured
 
 
 def choose_examples(run: Run, explainer: Explainer, split: str, limit: int) -> list[Example]:
@@ -248,21 +245,16 @@ def _metrics(measured: Measured) -> str:
         ]
         for kind, sides in evaluation["categories"].items()
     ]
-    mixed = "Length-1 rules have a share in the model's answers." if NETWORK in measured else ""
-    return (
-        _table(["", "hits@10", "hits@3", "hits@1", "MRR", "mean rank"], rows)
-        + f"<p>{mixed}</p>"
-        + _table(
-            [
-                "category",
-                "triples",
-                "hits@10, head missing",
-                "tail missing",
-                "mean rank, head missing",
-                "tail missing",
-            ],
-            kinds,
-        )
+    return _table(["", "hits@10", "hits@3", "hits@1", "MRR", "mean rank"], rows) + _table(
+        [
+            "category",
+            "triples",
+            "hits@10, head missing",
+            "tail missing",
+            "mean rank, head missing",
+            "tail missing",
+        ],
+        kinds,
     )
 
 

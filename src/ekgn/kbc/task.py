@@ -34,12 +34,16 @@ class KbcTask:
             Answers(graph.train, graph.num_relations), graph.num_entities, settings
         )
         self._known = filter_answers(graph, "valid")
+        seen = np.zeros(graph.num_entities, bool)
+        seen[graph.train[:, [0, 2]]] = True
+        self._unseen = torch.from_numpy(np.flatnonzero(~seen))
 
     def new_model(self) -> KbcModel:
-        return KbcModel.over(self.graph, self.settings)
+        return KbcModel(self.graph.num_entities, self.graph.num_relations, self.settings)
 
     def validate(self, model: KbcModel) -> dict[str, float]:
         """Filtered metrics on the validation triples, both sides."""
+        model.place(self._unseen.to(model.entities.weight.device))
         ranks = rank_split(scorer(model), self.graph, "valid", known=self._known)
         metrics = Metrics.over(ranks.realistic, ranks.candidates)
         return {
@@ -66,6 +70,6 @@ def scorer(model: KbcModel, rule: str | None = None) -> Callable[[Ints, Ints], T
                 torch.from_numpy(np.ascontiguousarray(heads)).to(device),
                 torch.from_numpy(np.ascontiguousarray(relations)).to(device),
             )
-            return model.answer_scores(model(*query), *query, rule)
+            return model.scores(model(*query), rule)
 
     return scores

@@ -59,5 +59,4 @@ def metrics_reply(summary: RunSummary, run: TrainedRun, settings: Settings) -> M
         curve=curve_of(run),
         evaluations=record.get("evaluations", {}),
         rule_baseline=record.get("rule_baseline", {}),
-        network_alone=record.get("network_alone", {}),
     )
