@@ -31,15 +31,15 @@ class ReferenceModel(nn.Module):
         self.output = nn.Linear(2 * size, size)
 
     def loss(self, heads: Tensor, relations: Tensor, tails: Tensor, negatives: Tensor) -> Tensor:
-        """-log Σ_t q_t p(tail | o_t) for single triples with their own negatives."""
+        """-J or -log J, J = Σ_t q_t p(tail | o_t), for single triples with their own negatives."""
         settings = self.settings
         state = torch.cat([self.entities(heads), self.relations(relations)], dim=1)
         candidates = torch.cat([tails[:, None], negatives], dim=1)
         reached, reward = torch.ones(len(heads)), torch.zeros(len(heads))
         for step in range(settings.max_steps):
-            output = self.output(state)
-            output = torch.tanh(output) if settings.output_tanh else output
-            scores = self._scores(output, self.answers(candidates))
+            output = torch.tanh(self.output(state))
+            distances = (output[:, None] - self.answers(candidates)).abs().sum(dim=2)
+            scores = -settings.distance_scale * distances
             chance = torch.softmax(scores, dim=1)[:, 0]
             last = step == settings.max_steps - 1
             stop = torch.ones(len(heads)) if last else torch.sigmoid(self.stop(state)).squeeze(1)
@@ -51,9 +51,4 @@ class ReferenceModel(nn.Module):
                 )
                 attention = torch.softmax(settings.sharpness * similarity, dim=1)
                 state = self.cell(attention @ self.memory, state)
-        return -torch.log(reward + 1e-30).mean()
-
-    def _scores(self, output: Tensor, rows: Tensor) -> Tensor:
-        if self.settings.score == "l1":
-            return -self.settings.distance_scale * (output[:, None] - rows).abs().sum(dim=2)
-        return (output[:, None] * rows).sum(dim=2)
+        return -torch.log(reward + 1e-30).mean() if settings.objective == "log" else -reward.mean()

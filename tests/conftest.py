@@ -56,15 +56,15 @@ def tiny_settings(**changes: object) -> KbcSettings:
     """Settings that train in a second."""
     options = {
         "embedding_dim": 16,
+        "state_size": 16,
         "num_slots": 8,
         "max_steps": 3,
         "batch_size": 32,
         "epochs": 40,
         "valid_every": 10,
-        "negatives": 20,
-        "learning_rate": 0.01,
-        "input_dropout": 0.0,
-        "output_dropout": 0.0,
+        "penalty": 0.0,
+        "dropout": 0.0,
+        "network_rate": 0.01,
         "threads": THREADS,
     }
     return KbcSettings.build("base", None, {**options, **changes})
@@ -76,7 +76,7 @@ def family_run(family: KnowledgeGraph, tmp_path_factory: pytest.TempPathFactory)
     from ekgn import api
 
     path = tmp_path_factory.mktemp("runs") / "family"
-    settings = tiny_settings(epochs=120, valid_every=120, embedding_dim=32, table_rate=2.0)
+    settings = tiny_settings(epochs=120, valid_every=120, embedding_dim=32, steps_from=0.5)
     api.train(family, settings, out=path)
     return path
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from ekgn import api
 from ekgn.cli.inside import register
 from ekgn.errors import EkgnError
-from ekgn.kbc.analysis import Analysis, Replay, analyze, without_memory
+from ekgn.kbc.analysis import Analysis, Replay, SameForAll, analyze
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.graph import KnowledgeGraph, Vocabulary
 from ekgn.kbc.memory_map import (
@@ -163,8 +163,8 @@ def test_lookups_and_changes_are_the_record(run: KbcRun, found: Analysis) -> Non
     query = torch.from_numpy(queries.heads), torch.from_numpy(queries.relations)
     with torch.no_grad():
         record = run.model(*query)
-        scores = [run.model.answer_scores(record, *query, f"step:{n}") for n in (1, 2, 3)]
-        scores.append(run.model.answer_scores(record, *query))
+        scores = [run.model.scores(record, f"step:{n}") for n in (1, 2, 3)]
+        scores.append(run.model.scores(record))
     *tops, answer = (score.argmax(dim=1) for score in scores)
     doubtful = torch.stack([unclear(score) for score in scores]).any(dim=0)
     doubt = 1e-6 + float(doubtful.double().mean())
@@ -185,14 +185,12 @@ def test_without_memory_all_queries_read_the_same(run: KbcRun) -> None:
     heads, relations = torch.tensor([0, 5, 9]), torch.tensor([0, 1, 5])
     with torch.no_grad():
         before = run.model(heads, relations)
-        with without_memory(run.model, replayed.mean_attention_LM):
-            blind = run.model(heads, relations)
-            short = run.model(heads, relations, max_steps=2)
+        same = SameForAll(replayed.mean_attention_M, run.model.network.memory.slots_MH)
+        blind = run.model(heads, relations, memory=same)
         after = run.model(heads, relations)
-    expected = replayed.mean_attention_LM[:, None].expand(-1, 3, -1)
+    expected = replayed.mean_attention_M.expand(2, 3, -1)
     torch.testing.assert_close(blind.attention_LBM, expected)
-    torch.testing.assert_close(short.attention_LBM, expected[:1])
-    assert len(short.states_TBH) == 2
+    assert replayed.mean_attention_M.sum().item() == pytest.approx(1, abs=1e-4)
     assert not torch.allclose(before.states_TBH[1:], blind.states_TBH[1:], atol=1e-3)
     assert torch.equal(before.states_TBH, after.states_TBH), "the same computation, run twice"
     torch.testing.assert_close(before.states_TBH[0], blind.states_TBH[0])

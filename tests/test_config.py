@@ -17,8 +17,9 @@ def test_the_defaults_are_the_paper() -> None:
     assert (paper.embedding_dim, paper.num_slots, paper.max_steps) == (100, 64, 5)
     assert (paper.sharpness, paper.distance_scale, paper.negatives) == (10.0, 5.0, 20)
     assert (paper.optimizer, paper.learning_rate, paper.batch_size) == ("sgd", 0.01, 64)
-    assert paper.score == "l1" and paper.unit_entities and paper.output_tanh
-    assert not (paper.step_loss or paper.input_dropout or paper.output_dropout)
+    assert paper.objective == "expected" and paper.first_answer == "concatenation"
+    assert not (paper.step_loss or paper.penalty or paper.has_product)
+    assert KbcSettings.build("paper-log").changes_of("paper") == {"objective": "log"}
 
 
 @pytest.mark.parametrize("preset", KbcSettings.PRESETS)
@@ -31,7 +32,7 @@ def test_flags_win_over_the_file_and_the_file_over_the_preset(tmp_path: Path) ->
     file = tmp_path / "my.toml"
     file.write_text('preset = "paper"\nnum_slots = 32\nmax_steps = 3\n')
     settings = KbcSettings.build(None, file, {"max_steps": 2})
-    assert (settings.num_slots, settings.max_steps, settings.score) == (32, 2, "l1")
+    assert (settings.num_slots, settings.max_steps, settings.negatives) == (32, 2, 20)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_flags_win_over_the_file_and_the_file_over_the_preset(tmp_path: Path) ->
         ({"num_slot": 3}, r"Unknown setting 'num_slot'. Did you mean 'num_slots'\?"),
         ({"num_slots": 0}, r"num_slots = 0: Input should be greater than or equal to 1"),
         ({"num_slots": "many"}, r"num_slots = 'many': .*valid integer"),
-        ({"score": "cosine"}, r"score = 'cosine': Input should be 'l1' or 'dot'"),
+        ({"first_answer": "sum"}, r"first_answer = 'sum': Input should be 'concatenation', 'dist"),
         ({"answer_rule": "best"}, r"Unknown answer rule 'best': expected argmax, mixture"),
         ({"answer_rule": "step:9"}, r"step:N with N from 1 to 5"),
     ],

@@ -20,7 +20,6 @@ from ekgn.kbc.explain import Explainer, Explanation
 from ekgn.kbc.graph import KnowledgeGraph, Vocabulary, load_graph
 from ekgn.kbc.model import KbcModel
 from ekgn.kbc.ranking import rank_split
-from ekgn.kbc.rules import Rules
 from ekgn.kbc.run import KbcRun
 from ekgn.kbc.settings import KbcSettings
 from tests.conftest import tiny_settings
@@ -213,24 +212,6 @@ def test_reasons_say_what_stopping_earlier_changes(family: KnowledgeGraph) -> No
         assert f"{step.answers[0].probability:.1%}" in said
     at_once = untrained.explain(0, 0, rule="step:1").reasons
     assert "It stops at the first step: nothing was looked up for this answer." in at_once
-
-
-def test_reasons_name_the_rule_that_speaks(family: KnowledgeGraph) -> None:
-    """Next's inverse is Previous, so a fact of the one is a rule for the other."""
-    rules = Rules(family)
-    explained = new_explainer(family)
-    assert not any("rule" in reason for reason in explained.explain(2, 0).reasons)
-    explained.model.rules = rules
-    said = {target: explained.explain(2, 0, target=target).reasons[-1] for target in range(30)}
-    for target, reason in said.items():
-        label, found = family.entities.labels[target], rules.best(2, 0, target)
-        if found is None:
-            assert reason == f"No rule of training speaks for {label}."
-        else:
-            start = f"A rule speaks for {label}: of the pairs that training joins by "
-            end = f", {found[1]:.0%} are also joined by {family.relations.labels[0]}."
-            assert reason.startswith(start) and reason.endswith(end)
-    assert any(reason.startswith("A rule") for reason in said.values())
 
 
 def test_parts_without_training_facts_are_said(family: KnowledgeGraph) -> None:

@@ -1,7 +1,8 @@
-"""Known answers, batches, the partition and the loss, against slow loops."""
+"""Known answers, batches, products, the partition and the loss, against slow loops."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
@@ -11,12 +12,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ekgn.kbc import partition
 from ekgn.kbc.answers import Answers, with_inverses
-from ekgn.kbc.batches import Batches
+from ekgn.kbc.batches import Batch, Batches
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.model import KbcModel
-from ekgn.kbc.partition import log_partition, log_sums
+from ekgn.kbc.partition import Candidates, Workspace, log_partition, log_sums
+from ekgn.kbc.products import PRODUCTS, cubes, product
+from ekgn.kbc.settings import KbcSettings
+from ekgn.kbc.task import KbcTask
 from ekgn.network.inference import step_weights
+from ekgn.network.table import Table
+from ekgn.optimizers import Optimizers, RowAdagrad, RowSgd
 
 from .conftest import tiny_settings
 
@@ -44,12 +51,35 @@ def test_inverses_follow_the_triples() -> None:
     assert both.tolist() == [[4, 1, 7], [7, 4, 4]]
 
 
-@pytest.mark.parametrize("batch_by", ["query", "triple"])
+FORMS = {"paper": "concatenation", "sampled": "complex", "exact": "complex"}
+
+
+def paper_settings(**changes: object) -> KbcSettings:
+    small = {"embedding_dim": 8, "num_slots": 4, "max_steps": 3, "batch_size": 7, "threads": 1}
+    return KbcSettings.build("paper-log", None, {**small, **changes})
+
+
+def settings_of(form: str, **changes: object) -> KbcSettings:
+    """The paper's form, or a product with sampled or with all candidates."""
+    if form == "paper":
+        return paper_settings(**changes)
+    return tiny_settings(negatives=12 if form == "sampled" else 0, **changes)
+
+
+def make_model(graph: KnowledgeGraph, settings: KbcSettings) -> KbcModel:
+    torch.manual_seed(0)
+    return KbcModel(graph.num_entities, graph.num_relations, settings)
+
+
+def batches_of(graph: KnowledgeGraph, settings: KbcSettings) -> Batches:
+    return Batches(Answers(graph.train, graph.num_relations), graph.num_entities, settings)
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_an_epoch_holds_every_training_fact_in_both_directions_once(
-    family: KnowledgeGraph, batch_by: str
+    family: KnowledgeGraph, form: str
 ) -> None:
-    known = Answers(family.train, family.num_relations)
-    batches = Batches(known, family.num_entities, tiny_settings(batch_by=batch_by, batch_size=7))
+    batches = batches_of(family, settings_of(form, batch_size=7))
     seen = []
     for index in range(len(batches)):
         batch = batches(3, index)
@@ -61,160 +91,68 @@ def test_an_epoch_holds_every_training_fact_in_both_directions_once(
 
 
 def test_a_batch_depends_on_its_place_alone(family: KnowledgeGraph) -> None:
-    known = Answers(family.train, family.num_relations)
-    settings = tiny_settings(batch_size=7)
-    one = Batches(known, family.num_entities, settings)
-    other = Batches(known, family.num_entities, settings)
+    settings = settings_of("sampled", batch_size=7)
+    one, other = batches_of(family, settings), batches_of(family, settings)
     for epoch, index in [(0, 0), (0, 1), (1, 2)]:
         one(epoch, index)
     fresh, reached = other(1, 2), one(1, 2)
-    assert all(torch.equal(a, b) for a, b in zip(fresh[:5], reached[:5], strict=True))
+    for a, b in zip(fresh[:4], reached[:4], strict=True):
+        assert isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and torch.equal(a, b)
+    assert fresh.negatives is not None and reached.negatives is not None
+    assert torch.equal(fresh.negatives, reached.negatives)
     assert not torch.equal(fresh.heads_B, other(2, 2).heads_B)
 
 
 def test_negatives_that_are_answers_are_marked(family: KnowledgeGraph) -> None:
     known = Answers(family.train, family.num_relations)
-    batches = Batches(known, family.num_entities, tiny_settings(batch_size=50, negatives=200))
-    batch = batches(0, 0)
+    batch = batches_of(family, tiny_settings(batch_size=50, negatives=200))(0, 0)
+    assert batch.is_answer is not None and batch.negatives is not None
     marked = set(zip(*(part.tolist() for part in batch.is_answer), strict=True))
     for query in range(len(batch.heads_B)):
         answers = set(known.of(int(batch.heads_B[query]), int(batch.relations_B[query])).tolist())
         for slot, entity in enumerate(batch.negatives.tolist()):
             assert ((query, slot) in marked) == (entity in answers)
     assert marked
+    assert (batch.is_answer[1].diff() >= 0).all()
 
 
-@pytest.mark.parametrize("share", [0.0, 0.6])
-def test_the_weighted_negatives_stand_for_all_entities(
-    family: KnowledgeGraph, share: float
+@pytest.mark.parametrize("block", [64, 2**18])  # many blocks of candidates, and one
+@pytest.mark.parametrize("kind", ["all", "weighted", "left out", "into"])
+def test_log_partition_and_its_gradients(
+    monkeypatch: pytest.MonkeyPatch, block: int, kind: str
 ) -> None:
-    """Over many draws, the weights of a drawn entity add up to one for every batch."""
-    known = Answers(family.train, family.num_relations)
-    settings = tiny_settings(negatives=12, popular_negatives=share)
-    batches = Batches(known, family.num_entities, settings)
-    total, draws = torch.zeros(family.num_entities), 4000
-    for epoch in range(draws):
-        batch = batches(epoch, 0)
-        total[batch.negatives] += batch.log_weight.exp()
-    assert torch.allclose(total / draws, torch.ones(family.num_entities), atol=0.15)
-
-
-def test_log_partition_and_its_gradient() -> None:
+    monkeypatch.setattr(partition, "_BLOCK", block)
     torch.manual_seed(0)
-    scores = torch.randn(2, 3, 5, dtype=torch.double, requires_grad=True)
-    left_out = (torch.tensor([0, 2, 2]), torch.tensor([1, 0, 4]))
-    masked = scores.clone()
-    masked[:, left_out[0], left_out[1]] = -torch.inf
-    weight = torch.randn(2, 3, dtype=torch.double)
-    expected, found = masked.logsumexp(dim=2), log_partition(scores * 1, left_out)
+    outputs = torch.randn(3, 4, dtype=torch.double, requires_grad=True)
+    vectors = torch.randn(150, 4, dtype=torch.double, requires_grad=True)
+    weights = torch.randn(150, dtype=torch.double) if kind == "weighted" else None
+    pairs = (torch.tensor([2, 0, 1]), torch.tensor([0, 65, 149])) if kind == "left out" else None
+    into = torch.empty(150, 4, dtype=torch.double) if kind == "into" else None
+    scores = outputs @ vectors.T
+    if weights is not None:
+        scores = scores + weights
+    if pairs is not None:
+        scores = scores.index_put(pairs, torch.tensor(-torch.inf, dtype=torch.double))
+    expected, scale = scores.logsumexp(dim=1), torch.randn(3, dtype=torch.double)
+    right = torch.autograd.grad((expected * scale).sum(), (outputs, vectors))
+    used = vectors.detach() if kind == "into" else vectors
+    found = log_partition(outputs, Candidates(used, into, weights, pairs), Workspace())
     assert torch.allclose(found, expected)
-    (right,) = torch.autograd.grad((expected * weight).sum(), scores)
-    (given,) = torch.autograd.grad((found * weight).sum(), scores)
-    assert torch.allclose(given, right)
+    if into is None:
+        given = torch.autograd.grad((found * scale).sum(), (outputs, vectors))
+    else:
+        given = (*torch.autograd.grad((found * scale).sum(), (outputs,)), into)
+    for ours, theirs in zip(given, right, strict=True):
+        assert torch.allclose(ours, theirs)
 
 
 def test_log_partition_of_nothing_is_log_zero_without_nan_gradients() -> None:
-    scores = torch.randn(1, 1, 2, requires_grad=True)
-    total = log_partition(scores * 1, (torch.tensor([0, 0]), torch.tensor([0, 1])))
+    outputs, vectors = torch.randn(1, 3, requires_grad=True), torch.randn(2, 3)
+    nobody = (torch.tensor([0, 0]), torch.tensor([0, 1]))
+    total = log_partition(outputs, Candidates(vectors, left_out=nobody), Workspace())
     assert total.item() == -math.inf
     torch.nn.functional.logsigmoid(3.0 - total).sum().backward()  # type: ignore[no-untyped-call]
-    assert scores.grad is not None and scores.grad.tolist() == [[[0.0, 0.0]]]
-
-
-@pytest.mark.parametrize("score", ["l1", "dot"])
-@pytest.mark.parametrize("batch_by", ["query", "triple"])
-def test_the_loss_is_the_equation_written_as_a_loop(
-    family: KnowledgeGraph, score: str, batch_by: str
-) -> None:
-    torch.manual_seed(0)
-    settings = tiny_settings(score=score, batch_by=batch_by, rival_answers=False, size_penalty=0.3)
-    model = KbcModel(family.num_entities, family.num_relations, settings).eval()
-    known = Answers(family.train, family.num_relations)
-    batch = Batches(known, family.num_entities, settings)(0, 0)
-    record = model(batch.heads_B, batch.relations_B)
-    q_TB = record.log_stop_weights_TB.exp()
-
-    def similarity(step: int, query: int, entity: int) -> float:
-        output = record.outputs_TBK[step, query].tolist()
-        pairs = list(zip(output, model.answers.weight[entity].tolist(), strict=True))
-        if score == "l1":
-            return -settings.distance_scale * float(sum(abs(a - b) for a, b in pairs))
-        return float(sum(a * b for a, b in pairs))
-
-    total = 0.0
-    pairs = zip(batch.query_of_answer_P.tolist(), batch.answers_P.tolist(), strict=True)
-    for query, answer in pairs:
-        head, relation = int(batch.heads_B[query]), int(batch.relations_B[query])
-        answers = known.of(head, relation).tolist() if batch_by == "query" else [answer]
-        negatives = batch.negatives if batch_by == "query" else batch.negatives[query]
-        weights = (
-            batch.log_weight
-            if batch_by == "query"
-            else batch.log_weight[query].expand_as(negatives)
-        )
-        wrong = [
-            (n, math.exp(w))
-            for n, w in zip(negatives.tolist(), weights.tolist(), strict=True)
-            if n not in answers
-        ]
-        reward, steps = 0.0, 0.0
-        for step in range(settings.max_steps):
-            up = math.exp(similarity(step, query, answer))
-            below = up + sum(w * math.exp(similarity(step, query, n)) for n, w in wrong)
-            reward += q_TB[step, query].item() * up / below
-            steps += math.log(up / below) / settings.max_steps
-        size = sum(x * x for x in model.answers.weight[answer].tolist())
-        for step in range(settings.max_steps):
-            output = record.outputs_TBK[step, query].tolist()
-            size += sum(x * x for x in output) / settings.max_steps
-        total += -math.log(reward) - settings.step_loss * steps + 0.3 * size
-    loss = model.loss(batch).total
-    assert loss.item() == pytest.approx(total / len(batch.answers_P), rel=1e-3)
-
-
-@pytest.mark.parametrize("rule", ["argmax", "mixture", "last", "step:2"])
-def test_answer_scores_rank_as_the_weighted_probabilities(
-    family: KnowledgeGraph, rule: str
-) -> None:
-    torch.manual_seed(0)
-    model = KbcModel(family.num_entities, family.num_relations, tiny_settings()).eval()
-    heads = torch.arange(10)
-    with torch.no_grad():
-        query = (heads, heads % 3)
-        record = model(*query)
-        scores = model.answer_scores(record, *query, rule).softmax(dim=1)
-        by_step = torch.softmax(record.outputs_TBK @ model.answers.weight.T, dim=2)
-        expected = (step_weights(record, rule)[:, :, None] * by_step).sum(dim=0)
-    assert torch.allclose(scores, expected, atol=1e-6)
-
-
-def test_unit_entities_are_kept_at_norm_one(family: KnowledgeGraph) -> None:
-    from ekgn.optimizers import Optimizers
-
-    settings = tiny_settings(
-        unit_entities=True, init_scale=0.0, learning_rate=0.1, shared_entities=False
-    )
-    model = KbcModel(family.num_entities, family.num_relations, settings)
-    batches = Batches(Answers(family.train, 3), family.num_entities, settings)
-    optimizers = Optimizers(model, settings)
-    model.constrain(optimizers.update(model.loss(batches(0, 0)).total, 1.0))
-    for table in (model.answers, model.encoder.entities):
-        assert torch.allclose(table.weight.norm(dim=1), torch.ones(30), atol=1e-5)
-
-
-def test_an_update_moves_only_the_rows_it_used(family: KnowledgeGraph) -> None:
-    from ekgn.optimizers import Optimizers
-
-    settings = tiny_settings(batch_size=3, negatives=4, shared_entities=False)
-    model = KbcModel(family.num_entities, family.num_relations, settings)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    batch = Batches(Answers(family.train, 3), family.num_entities, settings)(0, 0)
-    Optimizers(model, settings).update(model.loss(batch).total, 1.0)
-    used = sorted({*batch.answers_P.tolist(), *batch.negatives.tolist()})
-    changed = (model.answers.weight != before["own_answers.weight"]).any(dim=1).nonzero().flatten()
-    assert changed.tolist() == used
-    moved = model.encoder.entities.weight != before["network.encoder.entities.weight"]
-    assert moved.any(dim=1).nonzero().flatten().tolist() == sorted(set(batch.heads_B.tolist()))
+    assert outputs.grad is not None and outputs.grad.tolist() == [[0.0, 0.0, 0.0]]
 
 
 def test_log_sums_by_group() -> None:
@@ -226,95 +164,241 @@ def test_log_sums_by_group() -> None:
     assert torch.autograd.gradcheck(lambda v: log_sums(v, group, 3), (values,))
 
 
-def test_rival_answers_share_the_probability(family: KnowledgeGraph) -> None:
-    """With every entity among the negatives, p is the softmax over all entities."""
+def test_products_are_the_models_they_are_named_after() -> None:
     torch.manual_seed(0)
-    settings = tiny_settings(rival_answers=True, negatives=3000, step_loss=0.0, size_penalty=0.0)
-    model = KbcModel(family.num_entities, family.num_relations, settings).eval()
-    batch = Batches(Answers(family.train, 3), family.num_entities, settings)(0, 0)
-    assert len(batch.negatives) == family.num_entities
-    record, queries = model(batch.heads_B, batch.relations_B), batch.query_of_answer_P
-    p_TBN = torch.softmax(record.outputs_TBK @ model.answers.weight.T, dim=2)
-    q_TP = record.log_stop_weights_TB.exp()[:, queries]
-    rewards_P = (q_TP * p_TBN[:, queries, batch.answers_P]).sum(dim=0)
-    loss = model.loss(batch)
-    assert loss.total.item() == pytest.approx(-rewards_P.log().mean().item(), rel=1e-4)
-    assert loss.expected_reward.item() == pytest.approx(rewards_P.mean().item(), rel=1e-4)
+    heads, which = torch.randn(5, 6), torch.tensor([1, 0, 1, 2, 1])
+    vectors, matrices = torch.randn(3, 6), torch.randn(3, 36)
+    answers = torch.randn(5, 6)
+    distmult = (product("distmult", heads, vectors, which) * answers).sum(dim=1)
+    h, r, t = (torch.complex(*x.chunk(2, dim=1)) for x in (heads, vectors[which], answers))
+    complex_ = (product("complex", heads, vectors, which) * answers).sum(dim=1)
+    rescal = (product("rescal", heads, matrices, which) * answers).sum(dim=1)
+    by_matrix = torch.einsum("bi,bij,bj->b", heads, matrices[which].view(5, 6, 6), answers)
+    assert torch.allclose(distmult, (heads * vectors[which] * answers).sum(dim=1), atol=1e-5)
+    assert torch.allclose(complex_, (h * r * t.conj()).real.sum(dim=1), atol=1e-5)
+    assert torch.allclose(rescal, by_matrix, atol=1e-5)
+    assert torch.allclose(cubes("complex", heads), h.abs().pow(3).sum(dim=1), atol=1e-4)
+    assert torch.allclose(cubes("distmult", heads), heads.abs().pow(3).sum(dim=1), atol=1e-4)
 
 
-def test_exact_epochs_have_the_softmax_over_all_entities(family: KnowledgeGraph) -> None:
-    settings = tiny_settings(exact_from=0.5, epochs=2, rival_answers=True, max_steps=1)
-    batches = Batches(Answers(family.train, family.num_relations), family.num_entities, settings)
-    assert len(batches(0, 0).negatives) < family.num_entities
-    batch = batches(1, 0)
-    model = KbcModel(family.num_entities, family.num_relations, settings).eval()
-    query = (batch.heads_B, batch.relations_B)
-    scores_BN = model.answer_scores(model(*query), *query)
-    log_p_P = scores_BN.log_softmax(dim=1)[batch.query_of_answer_P, batch.answers_P]
-    expected = log_p_P.exp().mean().item()
-    assert model.loss(batch).expected_reward.item() == pytest.approx(expected, rel=1e-4)
-
-
-def test_a_shared_table_serves_heads_and_answers(family: KnowledgeGraph) -> None:
-    from ekgn.optimizers import Optimizers
-
-    settings = tiny_settings(batch_size=3, negatives=4, shared_entities=True, unit_entities=True)
-    model = KbcModel(family.num_entities, family.num_relations, settings)
-    assert model.answers is model.encoder.entities
-    before = model.answers.weight.detach().clone()
-    batch = Batches(Answers(family.train, 3), family.num_entities, settings)(0, 0)
-    model.constrain(Optimizers(model, settings).update(model.loss(batch).total, 1.0))
-    moved = (model.answers.weight != before).any(dim=1).nonzero().flatten()
-    used = {*batch.heads_B.tolist(), *batch.answers_P.tolist(), *batch.negatives.tolist()}
-    assert moved.tolist() == sorted(used)
-    assert torch.allclose(model.answers.weight[moved].norm(dim=1), torch.ones(len(moved)))
-
-
-def test_relations_by_row_moves_only_those_of_the_batch(family: KnowledgeGraph) -> None:
-    from ekgn.optimizers import Optimizers
-
-    settings = tiny_settings(batch_size=2, relations_by_row=True)
-    model = KbcModel(family.num_entities, family.num_relations, settings)
-    before = model.encoder.relations.weight.detach().clone()
-    batch = Batches(Answers(family.train, 3), family.num_entities, settings)(0, 0)
-    Optimizers(model, settings).update(model.loss(batch).total, 1.0)
-    moved = (model.encoder.relations.weight != before).any(dim=1).nonzero().flatten()
-    assert moved.tolist() == sorted(set(batch.relations_B.tolist()))
-    assert len(moved) < len(before)
-
-
-@pytest.mark.parametrize("size", [8, 7])
-def test_a_mirrored_output_scores_a_fact_and_its_inverse_alike(
-    family: KnowledgeGraph, size: int
-) -> None:
-    settings = tiny_settings(
-        mirror_output=True,
-        modulate_head=True,
-        first_norm="none",
-        shared_entities=True,
-        embedding_dim=size,
-        max_steps=1,
-        init_scale=1.0,
+@pytest.mark.parametrize("kind", PRODUCTS)
+def test_one_step_over_a_product_is_that_model(family: KnowledgeGraph, kind: str) -> None:
+    model = make_model(family, tiny_settings(first_answer=kind, max_steps=1)).eval()
+    heads, relations = torch.tensor([4, 7]), torch.tensor([2, 5])
+    with torch.no_grad():
+        scores = model.scores(model(heads, relations))
+        first = product(
+            kind, model.entities(heads), model.relations(relations), torch.tensor([0, 1])
+        )
+    assert torch.allclose(scores, first @ model.entities.weight.T)
+    assert model.num_parameters() == sum(
+        t.weight.numel() for t in (model.entities, model.relations)
     )
-    model = KbcModel(family.num_entities, family.num_relations, settings).eval()
-    relations = model.encoder.relations.weight
-    head, tail = torch.tensor([3]), torch.tensor([5])
+
+
+def test_the_paper_loss_is_the_equation_written_as_a_loop(family: KnowledgeGraph) -> None:
+    settings = paper_settings(step_loss=0.5)
+    model = make_model(family, settings).eval()
+    batch = batches_of(family, settings)(0, 0)
+    record = model(batch.heads_B, batch.relations_B)
+    q_TB = record.log_stop_weights_TB.exp()
+    assert batch.negatives is not None
+
+    def similarity(step: int, query: int, entity: int) -> float:
+        difference = record.outputs_TBK[step, query] - model.answers.weight[entity]
+        return -settings.distance_scale * float(difference.abs().sum())
+
+    total = 0.0
+    for query, answer in enumerate(batch.answers_P.tolist()):
+        wrong = [n for n in batch.negatives[query].tolist() if n != answer]
+        reward, steps = 0.0, 0.0
+        for step in range(settings.max_steps):
+            up = math.exp(similarity(step, query, answer))
+            chance = up / (up + sum(math.exp(similarity(step, query, n)) for n in wrong))
+            reward += q_TB[step, query].item() * chance
+            steps += math.log(chance) / settings.max_steps
+        total += -math.log(reward) - settings.step_loss * steps
+    assert model.loss(batch).total.item() == pytest.approx(total / len(batch.answers_P), rel=1e-3)
+
+
+def loop_over_a_product(
+    model: KbcModel, batch: Batch, outputs_TBK: torch.Tensor, q_TB: torch.Tensor
+) -> float:
+    """-log Σ_t q_t p_t, p by the softmax over all entities, and the loss of each step."""
+    p_TBN = torch.softmax(outputs_TBK.double() @ model.entities.weight.double().T, dim=2)
+    total, step_loss = 0.0, model.settings.step_loss
+    pairs = list(zip(batch.query_of_answer_P.tolist(), batch.answers_P.tolist(), strict=True))
+    for query, answer in pairs:
+        chances = p_TBN[:, query, answer].tolist()
+        reward = sum(q * p for q, p in zip(q_TB[:, query].tolist(), chances, strict=True))
+        total -= math.log(reward) + step_loss * sum(map(math.log, chances)) / len(chances)
+    return total / len(pairs)
+
+
+@pytest.mark.parametrize("form", ["exact", "sampled"])
+def test_the_loss_over_a_product_is_the_equation_written_as_a_loop(
+    family: KnowledgeGraph, form: str
+) -> None:
+    """With as many draws as it takes to draw every entity, the sample is all of them."""
+    settings = settings_of(form, steps_from=0.5, penalty=0.3, change_penalty=0.2)
+    settings = settings.model_copy(update={"negatives": 3000 if form == "sampled" else 0})
+    model = make_model(family, settings).eval()
     with torch.no_grad():
         for parameter in model.network.decoder.parameters():
-            parameter.round_()  # away goes the noise, which is small
-        relations[4] = relations[1].flip(0)
-        forward, backward = (head, torch.tensor([1])), (tail, torch.tensor([4]))
-        there = model.answer_scores(model(*forward), *forward)[0, tail]
-        back = model.answer_scores(model(*backward), *backward)[0, head]
-        vectors = model.answers.weight
-        expected = (vectors[3] * (1 + relations[1])).flip(0) @ vectors[5]
-    assert torch.allclose(there, expected, atol=1e-5)
-    assert torch.allclose(back, expected, atol=1e-5)
+            parameter.normal_(std=0.3)
+        model.entities.weight.normal_()
+    batch = batches_of(family, settings)(0, 0)
+    record = model(batch.heads_B, batch.relations_B)
+    head, of = model.entities(batch.heads_B), batch.query_of_answer_P
+    factors = [head[of], model.relations(batch.relations_B)[of], model.entities(batch.answers_P)]
+    size = sum(float(cubes("complex", factor).sum()) for factor in factors) / len(of)
+    first = loop_over_a_product(model, batch, record.outputs_TBK[:1], torch.ones(1, len(head)))
+    assert model.loss(batch, 0.0).total.item() == pytest.approx(first + 0.3 * size, rel=1e-3)
+    change = (record.outputs_TBK[1:] - record.outputs_TBK[0]).square().sum(dim=2)[:, of].mean()
+    q_TB = record.log_stop_weights_TB.exp()
+    steps = loop_over_a_product(model, batch, record.outputs_TBK, q_TB)
+    assert model.loss(batch, 0.5).total.item() == pytest.approx(
+        steps + 0.2 * change.item(), rel=1e-3
+    )
 
 
-def test_a_modulated_head_is_scaled_by_the_relation(family: KnowledgeGraph) -> None:
-    settings = tiny_settings(modulate_head=True, first_norm="none")
-    encoder = KbcModel(family.num_entities, family.num_relations, settings).encoder.eval()
-    first = encoder(torch.tensor([4]), torch.tensor([2]))[0]
-    head, relation = encoder.entities.weight[4], encoder.relations.weight[2]
-    assert torch.allclose(first, torch.cat([head * (1 + relation), relation]))
+def test_the_sample_stands_for_all_entities(family: KnowledgeGraph) -> None:
+    """Over many draws, the mean of the sampled partition is that over all wrong entities."""
+    settings = tiny_settings(negatives=10, max_steps=1, batch_size=3)
+    model = make_model(family, settings).eval()
+    model.entities.weight.normal_()
+    batches = batches_of(family, settings)
+    first = batches(0, 0)
+    known = Answers(family.train, family.num_relations)
+    with torch.no_grad():
+        outputs_BK = model(first.heads_B, first.relations_B).outputs_TBK[0]
+        wrong_BN = (outputs_BK @ model.entities.weight.T).exp()
+        for query, (head, relation) in enumerate(
+            zip(first.heads_B.tolist(), first.relations_B.tolist(), strict=True)
+        ):
+            wrong_BN[query, known.of(head, relation)] = 0
+        drawn = []
+        for epoch in range(3000):
+            sample = batches(epoch, 0).negatives
+            assert sample is not None
+            pairs = [
+                (query, place)
+                for place, entity in enumerate(sample.tolist())
+                for query in range(3)
+                if wrong_BN[query, entity] == 0
+            ]
+            left = (
+                tuple(torch.tensor(part) for part in zip(*pairs, strict=True))
+                if pairs
+                else (
+                    torch.empty(0, dtype=torch.long),
+                    torch.empty(0, dtype=torch.long),
+                )
+            )
+            batch = first._replace(negatives=sample, is_answer=(left[0], left[1]))
+            candidates = model.candidates(batch, 1)
+            drawn.append(log_partition(outputs_BK, candidates, Workspace()).exp())
+    assert torch.allclose(torch.stack(drawn).mean(dim=0), wrong_BN.sum(dim=1), rtol=0.1)
+
+
+@pytest.mark.parametrize("rule", ["argmax", "mixture", "last", "step:2"])
+def test_scores_rank_as_the_weighted_probabilities(family: KnowledgeGraph, rule: str) -> None:
+    model = make_model(family, tiny_settings()).eval()
+    heads = torch.arange(10)
+    with torch.no_grad():
+        record = model(heads, heads % 3)
+        scores = model.scores(record, rule).softmax(dim=1)
+        by_step = torch.softmax(record.outputs_TBK @ model.answers.weight.T, dim=2)
+        expected = (step_weights(record, rule)[:, :, None] * by_step).sum(dim=0)
+    assert torch.allclose(scores, expected, atol=1e-6)
+
+
+def test_the_paper_keeps_entities_at_norm_one(family: KnowledgeGraph) -> None:
+    settings = paper_settings(learning_rate=0.1)
+    model, batches = make_model(family, settings), batches_of(family, settings)
+    model.constrain(Optimizers(model, settings).update(model.loss(batches(0, 0)).total, 1.0))
+    for table in (model.answers, model.entities):
+        assert torch.allclose(table.weight.norm(dim=1), torch.ones(30), atol=1e-5)
+
+
+def test_an_update_moves_only_the_rows_it_used(family: KnowledgeGraph) -> None:
+    settings = paper_settings(batch_size=3, negatives=4)
+    model = make_model(family, settings)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    batch = batches_of(family, settings)(0, 0)
+    assert batch.negatives is not None
+    Optimizers(model, settings).update(model.loss(batch).total, 1.0)
+    used = {
+        "own_answers": {*batch.answers_P.tolist(), *batch.negatives.flatten().tolist()},
+        "entities": set(batch.heads_B.tolist()),
+        "relations": set(batch.relations_B.tolist()),
+    }
+    for name, rows in used.items():
+        moved = (model.state_dict()[f"{name}.weight"] != before[f"{name}.weight"]).any(dim=1)
+        assert moved.nonzero().flatten().tolist() == sorted(rows), name
+
+
+def test_tables_rest_while_the_steps_are_trained(family: KnowledgeGraph) -> None:
+    settings = tiny_settings(steps_from=0.5)
+    model = make_model(family, settings)
+    optimizers, batch = Optimizers(model, settings), batches_of(family, settings)(0, 0)
+
+    def moved(done: float) -> dict[str, bool]:
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        optimizers.update(model.loss(batch, done).total, 1.0)
+        after = model.state_dict()
+        return {name: not torch.equal(value, after[name]) for name, value in before.items()}
+
+    first, then = moved(0.0), moved(0.5)
+    assert {name for name, has in first.items() if has} == {"entities.weight", "relations.weight"}
+    assert not then["entities.weight"] and not then["relations.weight"]
+    assert then["network.decoder.add.weight"]
+
+
+def test_a_table_gathers_the_gradient_of_its_rows() -> None:
+    table = Table(torch.zeros(5, 2)).train()
+    (2.0 * table(torch.tensor([1, 3]))).sum().backward()
+    assert table.gather() is not None
+    assert table.weight.grad is not None
+    assert table.weight.grad.to_dense().tolist() == [[0, 0], [2, 2], [0, 0], [2, 2], [0, 0]]
+    table.forget()
+    twice = table(torch.tensor([[4, 4], [0, 4]]))
+    whole = table.gradient_of_all()
+    assert twice.shape == (2, 2, 2) and whole is not None
+    twice.sum().backward()
+    whole.fill_(10.0)  # what the partition would write
+    assert table.gather() is None
+    assert table.weight.grad.tolist() == [[11, 11], [10, 10], [10, 10], [10, 10], [13, 13]]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_row_adagrad_is_adagrad(sparse: bool) -> None:
+    torch.manual_seed(0)
+    ours = torch.nn.Parameter(torch.randn(6, 3), requires_grad=False)
+    theirs = torch.nn.Parameter(ours.detach().clone())
+    updates = RowAdagrad([ours], 0.1), torch.optim.Adagrad([theirs], lr=0.1)
+    for _ in range(5):
+        gradient = torch.randn(6, 3)
+        gradient[[1, 4]] = 0
+        theirs.grad, ours.grad = gradient, gradient.to_sparse(1).coalesce() if sparse else gradient
+        for update in updates:
+            update.step()
+    assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+def test_row_sgd_is_sgd() -> None:
+    table = torch.nn.Parameter(torch.ones(3, 1), requires_grad=False)
+    table.grad = torch.tensor([[0.0], [2.0], [0.0]]).to_sparse(1).coalesce()
+    RowSgd([table], 0.5).step()
+    assert table.tolist() == [[1.0], [0.0], [1.0]]
+
+
+def test_entities_never_seen_stand_at_the_mean_of_the_others(family: KnowledgeGraph) -> None:
+    facts = family.train[(family.train[:, [0, 2]] != 7).all(axis=1)]
+    graph = dataclasses.replace(family, train=facts)
+    task = KbcTask(graph, tiny_settings())
+    model = task.new_model().eval()
+    task.validate(model)
+    others = torch.arange(30) != 7
+    expected = model.entities.weight[others].mean(dim=0)
+    assert torch.allclose(model.entities.weight[7], expected)

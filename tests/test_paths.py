@@ -315,19 +315,6 @@ def test_the_reward_is_for_whole_paths(data: PathsData, objective: str) -> None:
     assert loss.expected_reward.item() == pytest.approx(sum(rewards) / 8, rel=1e-4)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_the_size_penalty_is_that_of_outputs_and_symbols(data: PathsData, tied: bool) -> None:
-    model = PathsModel(40, tiny(tie_nodes=tied)).eval()
-    batch = lay_out(data.train[:8], 40)
-    with torch.no_grad():
-        reading, parts = model.read(batch), parts_of(batch, 40)
-        for side, targets_P in ((NEXT, parts.next_P), (PREVIOUS, parts.previous_P)):
-            outputs_TPK = model.symbols.outputs[side](reading.inference.outputs_TBK)
-            answers_PK = model.symbols.table(side)[targets_P]
-            reading.size_TR.sub_(outputs_TPK.pow(2).sum(-1) + answers_PK.pow(2).sum(-1))
-    assert reading.size_TR.abs().max() < 1e-3
-
-
 def test_the_baseline_has_about_as_many_parameters() -> None:
     for settings in (PathsSettings.build("base"), PathsSettings.build("paper")):
         network = PathsModel(500, settings).num_parameters()

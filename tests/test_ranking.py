@@ -173,22 +173,6 @@ def test_rules_are_those_of_a_plain_loop(seed: int) -> None:
         assert [found[1] if found else 0.0 for found in best] == pytest.approx(expected)
 
 
-def test_rules_count_as_much_as_they_are_sure() -> None:
-    train = [[0, 0, 1], [2, 0, 3], [0, 1, 1], [2, 1, 4], [5, 1, 6], [5, 2, 7], [0, 2, 1]]
-    graph = make_graph(train, [], [[5, 0, 6]], n=8, r=3)
-    rules = Rules(graph)
-    logits = torch.linspace(0, 1, 2 * graph.num_entities).view(2, -1)
-    p = logits.softmax(dim=1)
-    # Of r1's three pairs and r2's two, r0 holds for one: 5 is led to 6 by 1/3 and to 7 by 1/2.
-    mixed = rules.mixed(logits, torch.tensor([5, 4]), torch.tensor([0, 0]), 0.8).exp()
-    weight, sixth, seventh = 0.8 / 2**4, 1 / 3**4, 1 / 2**4
-    expected = (1 - weight) * p[0]
-    expected[6] += weight * sixth / (sixth + seventh)
-    expected[7] += weight * seventh / (sixth + seventh)
-    assert torch.allclose(mixed[0], expected)
-    assert torch.allclose(mixed[1], p[1]), "no rule speaks: the network's answer remains"
-
-
 @pytest.mark.parametrize(
     ("name", "hits", "mrr"),
     [

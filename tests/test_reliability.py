@@ -38,7 +38,7 @@ from .processes import TRAIN, Disk, Ekgn, Fault, check_whole, ekgn, strays, trai
 def short(**changes: object) -> KbcSettings:
     """A training of a few updates."""
     return tiny_settings(
-        **{"epochs": 4, "valid_every": 1, "embedding_dim": 8, "input_dropout": 0.2, **changes}
+        **{"epochs": 4, "valid_every": 1, "embedding_dim": 8, "dropout": 0.2, **changes}
     )
 
 

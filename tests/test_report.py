@@ -23,7 +23,6 @@ from ekgn.kbc.graph import KnowledgeGraph, Vocabulary
 from ekgn.kbc.run import KbcRun
 from ekgn.report import render
 from ekgn.report.kbc import KINDS, choose_examples
-from ekgn.web.served_kbc import ServedKbc
 from tests.conftest import tiny_settings
 
 pytestmark = pytest.mark.numerical
@@ -118,18 +117,6 @@ def test_one_step_runs_have_a_report(family: KnowledgeGraph, tmp_path: Path) -> 
     settings = tiny_settings(epochs=2, valid_every=2, max_steps=1)
     text = render(api.train(family, settings, out=tmp_path / "run"))
     assert "it has no lookups" in text
-
-
-def test_the_network_alone_has_a_row_where_rules_have_a_share(
-    family: KnowledgeGraph, tmp_path: Path, text: str
-) -> None:
-    settings = tiny_settings(epochs=2, valid_every=2, rules_share=0.9)
-    run = api.train(family, settings, out=tmp_path / "run")
-    mixed = Page(render(run)).words
-    assert "network alone" in mixed and "rules have a share" in mixed
-    assert "network alone" not in Page(text).words
-    served = ServedKbc("run", run).metrics()
-    assert served.network_alone["test/argmax"]["micro"]["count"] > 0
 
 
 def test_empty_split(run: KbcRun, monkeypatch: pytest.MonkeyPatch) -> None:

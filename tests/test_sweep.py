@@ -224,7 +224,6 @@ def test_a_killed_sweep_goes_on(family: KnowledgeGraph, tmp_path: Path) -> None:
     """Real processes: SIGKILL the sweep after its first trial, then go on with it."""
     data = write_data(family, tmp_path / "family")
     fixed = ["embedding_dim=8", "num_slots=4", "epochs=3", "valid_every=3", "batch_size=32"]
-    fixed.append("score=dot")  # the other score waits for its kernels to be compiled
     sweep = Sweep(str(data), parse_axes(["max_steps=1,2", *fixed]))
     out = tmp_path / "out"
     first = out / "max_steps=1" / "record.json"

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from ekgn import api
 from ekgn.checkpoint import RunFolder, load_tensors
@@ -20,7 +19,6 @@ from ekgn.errors import EkgnError
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.run import KbcRun
 from ekgn.kbc.task import KbcTask
-from ekgn.optimizers import RowAdam
 from ekgn.trainer import Progress, Trainer, Work, choose_device
 
 from .conftest import tiny_settings
@@ -72,23 +70,6 @@ def test_the_rate_falls_linearly_from_decay_from_on(family: KnowledgeGraph, tmp_
     assert rates == pytest.approx([0.01, 0.01, 0.005, 0.0])
 
 
-def test_deepen_at_trains_step_1_alone_at_first(family: KnowledgeGraph, tmp_path: Path) -> None:
-    task = KbcTask(family, tiny_settings(deepen_at=0.5, epochs=2, optimizer="adam"))
-    trainer = Trainer(task, RunFolder(tmp_path))
-    deep_parts = [*trainer.model.network.memory.parameters()]
-    deep_parts += trainer.model.network.controller.parameters()
-    before = [part.detach().clone() for part in deep_parts]
-    entities = trainer.model.answers.weight.detach().clone()
-    moved = []
-    for _ in range(trainer.total_steps):
-        trainer.update()
-        pairs = zip(deep_parts, before, strict=True)
-        moved.append(all(not torch.equal(part, old) for part, old in pairs))
-    half = trainer.total_steps // 2
-    assert moved == [False] * half + [True] * half
-    assert not torch.equal(trainer.model.answers.weight, entities)
-
-
 def test_work_counts_an_update_by_what_its_phase_costs() -> None:
     work = Work([0, 50, 80], [1.0, 3.0, 10.0], 100)
     # 50 updates at 1, 30 at 3, 20 at 10: 340.
@@ -100,14 +81,7 @@ def test_work_counts_an_update_by_what_its_phase_costs() -> None:
 def test_the_work_ahead_is_rehearsed_without_a_trace(
     family: KnowledgeGraph, tmp_path: Path
 ) -> None:
-    settings = tiny_settings(
-        deepen_at=0.5,
-        exact_from=0.75,
-        batch_by="query",
-        first_norm="batch",
-        epochs=4,
-        valid_every=4,
-    )
+    settings = tiny_settings(steps_from=0.5, dropout=0.2, epochs=4, valid_every=4)
     shares = [0.0]
     trainer = Trainer(
         KbcTask(family, settings),
@@ -116,7 +90,7 @@ def test_the_work_ahead_is_rehearsed_without_a_trace(
     )
     trainer.fit()
     steps = np.diff(shares).reshape(4, trainer.per_epoch)
-    for phase in (steps[:2], steps[2], steps[3]):
+    for phase in (steps[:2], steps[2:]):
         assert phase.min() > 0 and phase == pytest.approx(phase.mean())
     assert shares[-1] == pytest.approx(1)
     untold = Trainer(KbcTask(family, settings), RunFolder(tmp_path / "untold"))
@@ -128,15 +102,14 @@ def test_the_work_ahead_is_rehearsed_without_a_trace(
 
 
 def test_clipping_bounds_the_norm_of_all_gradients(family: KnowledgeGraph, tmp_path: Path) -> None:
-    task = KbcTask(family, tiny_settings(clip_norm=0.01))
+    """By SGD with rate 1, what an update changes is the gradient."""
+    task = KbcTask(family, tiny_settings(clip_norm=0.01, optimizer="sgd", learning_rate=1.0))
     trainer = Trainer(task, RunFolder(tmp_path))
-    trainer.optimizers.update(trainer.model.loss(task.batches(0, 0)).total, 1.0)
-    square = 0.0
-    for parameter in trainer.model.parameters():
-        if parameter.grad is not None:
-            grad = parameter.grad
-            square += float((grad.values() if grad.is_sparse else grad).square().sum())
-    assert square**0.5 == pytest.approx(0.01, rel=1e-3)
+    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    trainer.update()
+    after = trainer.model.state_dict()
+    square = sum(float((after[name] - value).square().sum()) for name, value in before.items())
+    assert square**0.5 == pytest.approx(0.01, rel=1e-2)
 
 
 def test_early_stopping_keeps_the_best_weights(family: KnowledgeGraph, tmp_path: Path) -> None:
@@ -191,7 +164,7 @@ def same_run(one: Path, other: Path) -> None:
 def test_ctrl_c_leaves_a_usable_run_that_goes_on_bitwise(
     family: KnowledgeGraph, tmp_path: Path
 ) -> None:
-    options = {"input_dropout": 0.2, "output_dropout": 0.2, "valid_every": 8}
+    options = {"dropout": 0.2, "steps_from": 0.4, "valid_every": 8}
     train(family, tmp_path / "whole", **options)
 
     def interrupt(progress: Progress, total: int, share: float) -> None:
@@ -241,7 +214,7 @@ def test_sigkill_loses_nothing_but_time(family: KnowledgeGraph, tmp_path: Path) 
 
     First between two checkpoints, then with the next checkpoint written but not yet in its place.
     """
-    settings = {"epochs": 30, "valid_every": 4, "checkpoint_minutes": 0.002, "input_dropout": 0.3}
+    settings = {"epochs": 30, "valid_every": 4, "checkpoint_minutes": 0.002, "dropout": 0.3}
     train(family, tmp_path / "whole", **settings)
     family.save(tmp_path / "graph")
     root = Path(__file__).resolve().parent.parent
@@ -278,7 +251,7 @@ def test_a_damaged_checkpoint_is_said(family: KnowledgeGraph, tmp_path: Path) ->
 
 def test_divergence_is_one_clear_error(family: KnowledgeGraph, tmp_path: Path) -> None:
     with pytest.raises(EkgnError, match=r"the training diverged. Try a lower --learning-rate"):
-        train(family, tmp_path, optimizer="sgd", learning_rate=1e25, score="dot")
+        train(family, tmp_path, optimizer="sgd", learning_rate=1e6)
 
 
 def test_an_unusable_device_is_said() -> None:
@@ -290,20 +263,3 @@ def test_tensorboard_logs_are_written(family: KnowledgeGraph, tmp_path: Path) ->
     pytest.importorskip("tensorboard")
     train(family, tmp_path, epochs=2, valid_every=1, tensorboard=True)
     assert list((tmp_path / "tensorboard").glob("events.*"))
-
-
-def test_row_adam_is_torch_sparse_adam() -> None:
-    torch.manual_seed(0)
-    start = torch.randn(7, 3)
-    ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
-    row_adam, sparse_adam = RowAdam([ours], lr=0.1), torch.optim.SparseAdam([theirs], lr=0.1)
-    for used in ([0, 3, 3], [3, 6], [0, 1, 2, 6]):
-        values = torch.randn(len(used), 3)
-        grad = torch.sparse_coo_tensor(
-            torch.tensor([used]), values, (7, 3), check_invariants=True
-        ).coalesce()
-        ours.grad, theirs.grad = grad, grad.clone()
-        row_adam.step()
-        sparse_adam.step()  # type: ignore[no-untyped-call]
-    assert torch.allclose(ours, theirs, atol=1e-6)
-    assert torch.equal(ours[4], start[4])

@@ -37,8 +37,8 @@ AnySettings = TypeVar("AnySettings", bound=Settings)
 STATE_KEYS = {
     "SGD": {"momentum_buffer"},
     "Adam": {"step", "exp_avg", "exp_avg_sq"},
-    "RowAdam": {"step", "exp_avg", "exp_avg_sq"},
-    "Adagrad": {"step", "sum"},
+    "RowSgd": set(),
+    "RowAdagrad": {"sum"},
 }
 """What each optimizer keeps of a parameter."""
 

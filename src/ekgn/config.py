@@ -41,40 +41,22 @@ class Settings(BaseModel):
     max_steps: int = knob(5, "most lookup steps before an answer is due", "T_max", ge=1, le=64)
     num_slots: int = knob(64, "vectors in the embedded knowledge graph", "|E_KG|", ge=1)
     sharpness: float = knob(10.0, "scale of the cosine in the attention softmax", "λ", gt=0)
-    first_norm: Literal["none", "batch", "layer"] = knob(
-        "none", "normalisation of the first state s_1"
-    )
-    input_dropout: float = knob(0.0, "dropout on the first state", ge=0, lt=1)
-    output_dropout: float = knob(
-        0.0, "dropout on the outputs, one mask for all steps of a query", ge=0, lt=1
-    )
-    stop_bias: float = knob(0.0, "initial bias of the stop probability", "b_c")
-    keep_bias: float = knob(
-        0.0, "added to the initial bias of the controller's update gate: a new state keeps more"
-    )
 
     # The objective.
     objective: Literal["log", "expected"] = knob(
-        "log", "loss: -log J (what the first version's gradient is) or the printed -J", "J"
+        "expected", "loss: the printed -J, or -log J, whose gradient the first version has", "J"
     )
-    step_loss: float = knob(0.0, "weight of the mean of -log p over all steps", ge=0)
-    size_penalty: float = knob(
-        0.0,
-        "weight of |o_t|² + |y|² for each output and its answer: keeps the scores of low rank",
-        ge=0,
+    step_loss: float = knob(
+        0.0, "weight of the mean of -log p over all steps (deep supervision)", ge=0
     )
 
     # The trainer.
-    deepen_at: float = knob(
-        0.0,
-        "share of the epochs in which only step 1 is trained, which is cheap, before all are",
-        ge=0,
-        lt=1,
+    optimizer: Literal["sgd", "adam", "adagrad"] = knob(
+        "sgd", "how parameters are updated; adagrad: the tables, and the network by adam"
     )
-    optimizer: Literal["sgd", "adam", "adagrad"] = knob("sgd", "how parameters are updated")
     learning_rate: float = knob(0.01, "step size at the start", gt=0)
-    table_rate: float = knob(
-        1.0, "step size of the entity tables, as a multiple of the learning rate", gt=0
+    network_rate: float = knob(
+        0.001, "step size of the network, where the tables are updated by adagrad", gt=0, le=1e6
     )
     decay_from: float = knob(
         1.0, "share of the epochs after which the rate falls linearly to 0 (1: never)", ge=0, le=1
@@ -103,7 +85,7 @@ class Settings(BaseModel):
 
     def phases(self) -> list[float]:
         """The shares of the epochs after which an update costs more, or less, than before."""
-        return [0.0, self.deepen_at]
+        return [0.0]
 
     def changes_of(self, preset: str | None) -> dict[str, Any]:
         """The settings that are not as the preset (without one: the default) has them."""

@@ -1,106 +1,111 @@
-"""The updates: dense parameters by a fused optimizer, tables by the rows that were looked up."""
+"""The updates: dense parameters by torch's fused optimizers, tables by the rows that were used."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ekgn.config import Settings
+from ekgn.network.table import Table
 
-Touched = dict[Tensor, Tensor]
-"""For each table, the rows that an update changed."""
+Touched = dict[Tensor, Tensor | None]
+"""For each table, the rows that an update changed; None: all of them."""
 
 
-class RowAdam(torch.optim.Optimizer):
-    """Adam on the rows that have a gradient: torch's SparseAdam, in a fraction of its time.
+class RowSgd(torch.optim.Optimizer):
+    """w ← w - η g, on the rows that have a gradient."""
 
-    A row's moments decay only when the row is used, so a step costs the same however long the table
-    is.
-    """
-
-    BETAS = (0.9, 0.999)
-    EPSILON = 1e-8
-
-    def __init__(self, tables: list[Tensor], lr: float) -> None:
+    def __init__(self, tables: Sequence[Tensor], lr: float) -> None:
         super().__init__(tables, {"lr": lr})
-        for table in tables:
-            self.state[table] = {
-                "step": torch.zeros(()),
-                "exp_avg": torch.zeros_like(table),
-                "exp_avg_sq": torch.zeros_like(table),
-            }
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One update by the coalesced sparse gradients."""
+        """One update, by sparse or by dense gradients."""
         for group in self.param_groups:
             for table in group["params"]:
                 if table.grad is not None:
-                    self._update(table, group["lr"], **self.state[table])
+                    self._update(table, table.grad, group["lr"])
 
-    def _update(
-        self, table: Tensor, rate: float, step: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor
-    ) -> None:
-        rows, grad = table.grad.indices()[0], table.grad.values()  # type: ignore[union-attr]
-        first, second = self.BETAS
-        step += 1
-        mean = exp_avg.index_select(0, rows).lerp_(grad, 1 - first)
-        square = exp_avg_sq.index_select(0, rows)
-        square.mul_(second).addcmul_(grad, grad, value=1 - second)
-        exp_avg.index_copy_(0, rows, mean)
-        exp_avg_sq.index_copy_(0, rows, square)
-        rate *= math.sqrt(1 - second ** step.item()) / (1 - first ** step.item())
-        table.index_add_(0, rows, mean.div_(square.sqrt_().add_(self.EPSILON)), alpha=-rate)
+    def _update(self, table: Tensor, grad: Tensor, rate: float) -> None:
+        if grad.is_sparse:
+            table.index_add_(0, grad.indices()[0], grad.values(), alpha=-rate)
+        else:
+            table.add_(grad, alpha=-rate)
+
+
+class RowAdagrad(RowSgd):
+    """Adagrad: w ← w - η g / √(Σ g²). Rows without a gradient would not move, so they are left."""
+
+    EPSILON = 1e-10
+    BLOCK = 2**18  # numbers updated at once: what is in the cache is read once
+
+    def __init__(self, tables: Sequence[Tensor], lr: float) -> None:
+        super().__init__(tables, lr)
+        for table in tables:
+            self.state[table] = {"sum": torch.zeros_like(table)}
+
+    def _update(self, table: Tensor, grad: Tensor, rate: float) -> None:
+        total: Tensor = self.state[table]["sum"]
+        if grad.is_sparse:
+            rows, values = grad.indices()[0], grad.values()
+            squares = total.index_select(0, rows).addcmul_(values, values)
+            total.index_copy_(0, rows, squares)
+            step = values / squares.sqrt_().add_(self.EPSILON)
+            table.index_add_(0, rows, step, alpha=-rate)
+            return
+        height = max(1, self.BLOCK // table.shape[1])
+        parts = (torch.split(whole, height) for whole in (table, grad, total))
+        for part, by, squares in zip(*parts, strict=True):
+            squares.addcmul_(by, by)
+            part.addcdiv_(by, squares.sqrt().add_(self.EPSILON), value=-rate)
 
 
 class Optimizers:
-    """One optimizer for dense parameters, one that touches only the used rows of tables."""
+    """One optimizer for dense parameters, one for tables."""
 
     def __init__(self, model: nn.Module, settings: Settings) -> None:
-        tables = [
-            module.weight
-            for module in model.modules()
-            if isinstance(module, nn.Embedding) and module.sparse
-        ]
-        dense = [p for p in model.parameters() if all(p is not table for table in tables)]
-        self.dense, self.tables = dense, tables
-        rate = settings.learning_rate
-        self._rates = {"dense": rate, "tables": rate * settings.table_rate}
+        self.tables = [module for module in model.modules() if isinstance(module, Table)]
+        self.dense = [p for p in model.parameters() if p.requires_grad]
         self._clip_norm = settings.clip_norm
-        kinds: dict[str, Any] = {
-            "sgd": (torch.optim.SGD, torch.optim.SGD),
-            "adam": (torch.optim.Adam, RowAdam),
-            "adagrad": (torch.optim.Adagrad, torch.optim.Adagrad),
+        rate, by_adagrad = settings.learning_rate, settings.optimizer == "adagrad"
+        self._rates = {"dense": settings.network_rate if by_adagrad else rate, "tables": rate}
+        for_dense: Any = torch.optim.SGD if settings.optimizer == "sgd" else torch.optim.Adam
+        self.parts: dict[str, torch.optim.Optimizer] = {
+            "dense": for_dense(self.dense, lr=self._rates["dense"], fused=True)
         }
-        for_dense, for_tables = kinds[settings.optimizer]
-        self.parts = {"dense": for_dense(dense, lr=rate, fused=True)}
-        if tables:
-            self.parts["tables"] = for_tables(tables, lr=rate)
+        if self.tables:
+            weights = [table.weight for table in self.tables]
+            self.parts["tables"] = (RowAdagrad if by_adagrad else RowSgd)(weights, lr=rate)
 
     def update(self, loss: Tensor, rate_factor: float) -> Touched:
         """One update by the gradient of `loss`; returns the rows each table had changed."""
-        for parameter in (*self.dense, *self.tables):
-            parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
-        touched: Touched = {}
-        for table in self.tables:
-            if table.grad is not None:
-                table.grad = table.grad.coalesce()
-                touched[table] = table.grad.indices()[0]
+        touched: Touched = {table.weight: table.gather() for table in self.tables}
         if self._clip_norm:
             self._clip()
         for name, part in self.parts.items():
             part.param_groups[0]["lr"] = self._rates[name] * rate_factor
             part.step()
+        self.forget()
         return touched
+
+    def forget(self) -> None:
+        """Drop all gradients."""
+        for parameter in self.dense:
+            parameter.grad = None
+        for table in self.tables:
+            table.forget()
 
     def _clip(self) -> None:
         """Scale all gradients, dense and sparse, to the largest norm allowed."""
         grads = [p.grad for p in self.dense if p.grad is not None]
-        grads += [table.grad.values() for table in self.tables if table.grad is not None]
+        for table in self.tables:
+            grad = table.weight.grad
+            if grad is not None:
+                grads.append(grad.values() if grad.is_sparse else grad)
         norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in grads]))
         scale = (self._clip_norm / (norm + 1e-6)).clamp(max=1.0)
         for grad in grads:

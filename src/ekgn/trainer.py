@@ -51,8 +51,8 @@ class Batches(Protocol):
 class Task(Protocol):
     """What the trainer needs of a task.
 
-    Its models are torch modules with loss(batch, max_steps or None) -> Loss and
-    constrain(touched: Touched) -> None.
+    Its models are torch modules with loss(batch, share of the training done) -> Loss,
+    constrain(touched: Touched) -> None and num_parameters() -> int.
     """
 
     name: str
@@ -164,6 +164,7 @@ class Trainer:
         self.listener = listener
         self.device = choose_device(self.settings.device)
         check_memory(task)
+        torch.set_flush_denormal(True)  # a sure softmax makes them, and products with them crawl
         torch.manual_seed(self.settings.seed)
         self.model = task.new_model().to(self.device)
         self.optimizers = Optimizers(self.model, self.settings)
@@ -244,8 +245,7 @@ class Trainer:
     def _loss(self, step: int) -> Any:
         """The loss of the batch of an update."""
         batch = self.task.batches(*divmod(step, self.per_epoch))
-        deep = step >= self.settings.deepen_at * self.total_steps
-        return self.model.loss(batch.to(self.device), None if deep else 1)
+        return self.model.loss(batch.to(self.device), step / self.total_steps)
 
     def _work(self) -> Work:
         """What the updates of each phase cost, by the time of a forward pass at its start."""
@@ -375,7 +375,7 @@ class Trainer:
                 **self._config(),
                 "data": self.task.describe(),
                 "environment": environment(self.device),
-                "parameters": sum(p.numel() for p in self.model.parameters()),
+                "parameters": self.model.num_parameters(),
                 "wall_seconds": round(self.progress.seconds, 2),
                 "steps": self.progress.step,
                 "epochs": self.progress.step / self.per_epoch,

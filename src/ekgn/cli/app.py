@@ -49,9 +49,7 @@ def evaluate(
     split: Split = "test",
     rule: Rule = None,
     limit: Annotated[int, typer.Option(help="Rank only this many triples, drawn by seed.")] = 0,
-    baseline: Annotated[
-        bool, typer.Option(help="Also rank by length-1 rules alone, and by the network alone.")
-    ] = True,
+    baseline: Annotated[bool, typer.Option(help="Also rank by length-1 rules alone.")] = True,
     json: Json = False,
 ) -> None:
     """Measure a run on a split: for facts, filtered ranks of both sides beside the rules'."""
@@ -86,19 +84,16 @@ def _evaluate_kbc(
 
     with display.ranking_progress("ranking") as on_progress:
         evaluation = loaded.evaluate(split, rule=rule, limit=limit, on_progress=on_progress)
-    rules = alone = None
+    rules = None
     if baseline:
         with display.ranking_progress("rule baseline") as on_progress:
             rules = loaded.rule_baseline(split, limit, on_progress)
-    if baseline and loaded.settings.rules_share:
-        with display.ranking_progress("network alone") as on_progress:
-            alone = loaded.network_alone(split, rule, limit, on_progress)
     if json:
-        found = {"model": evaluation, "rule_baseline": rules, "network_alone": alone}
+        found = {"model": evaluation, "rule_baseline": rules}
         display.print_json({name: each and each.as_dict() for name, each in found.items()})
         return
     used = rule or loaded.settings.answer_rule
-    beside = {"length-1 rules alone": rules, "network alone": alone}
+    beside = {"length-1 rules alone": rules}
     print_evaluation(evaluation, beside, f"{loaded.graph.name} {split}, answer rule {used}")
 
 

@@ -8,8 +8,7 @@ Shape letters: T steps, L = T - 1 lookups, Q distinct queries, P (query, answer)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -33,6 +32,7 @@ from ekgn.kbc.ranking import (
     relation_categories,
 )
 from ekgn.network.inference import Inference
+from ekgn.network.network import Memory
 
 Floats = NDArray[np.float64]
 OnProgress = Callable[[int, int], None]
@@ -130,17 +130,17 @@ class Analysis:
 class Replay:
     """The forward record of a split's queries, ready to be asked with any rule."""
 
-    def __init__(self, model: KbcModel, queries: Answers) -> None:
+    def __init__(self, model: KbcModel, queries: Answers, memory: Memory | None = None) -> None:
         self.model = model
         self.queries = queries
         parts: list[Inference] = []
         entropy, largest = [], []
-        total_LM: Tensor | float = 0.0
-        for _, record in replay(model, queries.heads, queries.relations):
+        total_M: Tensor | float = 0.0
+        for _, record in replay(model, queries.heads, queries.relations, memory):
             attention_LQM = record.attention_LBM
             entropy.append(torch.special.entr(attention_LQM).sum(dim=2))
             largest.append(attention_LQM.amax(dim=2) if len(attention_LQM) else entropy[-1])
-            total_LM = total_LM + attention_LQM.sum(dim=1)
+            total_M = total_M + attention_LQM.sum(dim=(0, 1))
             # The states and the attention of a whole split would be large; nobody asks for them.
             parts.append(
                 record._replace(
@@ -150,7 +150,8 @@ class Replay:
         self.record = Inference(*(torch.cat(part, dim=1) for part in zip(*parts, strict=True)))
         self.entropy_LQ = torch.cat(entropy, dim=1).cpu().numpy()
         self.largest_LQ = torch.cat(largest, dim=1).cpu().numpy()
-        self.mean_attention_LM = torch.as_tensor(total_LM) / len(queries)
+        lookups = max(1, model.settings.max_steps - 1)
+        self.mean_attention_M = torch.as_tensor(total_M) / (lookups * len(queries))
 
     @property
     def stop_weights_TQ(self) -> Floats:
@@ -166,8 +167,7 @@ class Replay:
             rows = self.queries.rows(heads, relations)
             at = torch.from_numpy(rows).to(self.record.outputs_TBK.device)
             chosen = Inference(*(part.index_select(1, at) for part in self.record))
-            query = (torch.from_numpy(heads), torch.from_numpy(relations))
-            scores_BN = self.model.answer_scores(chosen, *query, rule)
+            scores_BN = self.model.scores(chosen, rule)
             if top_answers_Q is not None:
                 top_answers_Q[rows] = scores_BN.argmax(dim=1).cpu().numpy()
             return scores_BN
@@ -175,22 +175,17 @@ class Replay:
         return scores
 
 
-@contextmanager
-def without_memory(model: KbcModel, attention_LM: Tensor) -> Iterator[None]:
-    """While inside, every query gets the same attention, `attention_LM`, from the memory."""
-    network = model.network
+class SameForAll:
+    """A memory that gives every query the same attention: what is read tells nothing of it."""
 
-    def look_up(first_BH: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-        states, used_LM = [first_BH], attention_LM[: steps - 1]
-        for read_H in used_LM @ network.memory.slots_MH:
-            states.append(network.controller.cell(read_H.expand_as(first_BH), states[-1]))
-        return torch.stack(states), used_LM[:, None].expand(-1, len(first_BH), -1)
+    def __init__(self, attention_M: Tensor, slots_MH: Tensor) -> None:
+        self._attention_M, self._slots_MH = attention_M, slots_MH
 
-    network.look_up = look_up  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        del network.look_up
+    def attend(self, states_BH: Tensor) -> Tensor:
+        return self._attention_M.expand(len(states_BH), -1)
+
+    def read(self, attention_BM: Tensor) -> Tensor:
+        return attention_BM @ self._slots_MH
 
 
 def analyze(
@@ -226,8 +221,8 @@ def analyze(
     ranks = {name: rank(replayed, name, tops[name]) for name in rules}
     no_memory = {}
     if steps > 1:
-        with without_memory(model, replayed.mean_attention_LM):
-            blind = Replay(model, replayed.queries)
+        same = SameForAll(replayed.mean_attention_M, model.network.memory.slots_MH)
+        blind = Replay(model, replayed.queries, same)
         no_memory = {name: _metrics(rank(blind, name)) for name in (rule, f"step:{steps}")}
     return Analysis(
         graph=graph.name,

@@ -186,8 +186,8 @@ class Explainer:
             )
 
     def _probabilities(self, view: _View, record: Inference, rule: str) -> Tensor:
-        """p(y | o_t), or the mixture of them, over all entities; with the rules, if they count."""
-        scores_BN = self.model.answer_scores(record, *view.query, rule)
+        """p(y | o_t), or the mixture of them, over all entities."""
+        scores_BN = self.model.scores(record, rule)
         return scores_BN[0].softmax(dim=0)
 
     def _step(self, view: _View, record: Inference, step: int, pairs: list[NearPair]) -> Step:
@@ -211,7 +211,7 @@ class Explainer:
     @cached_property
     def _kept_states(self) -> list[tuple[Tensor, Tensor]]:
         """The first states of all observed pairs, in chunks; none when there are too many."""
-        states_size = 2 * self.model.settings.embedding_dim
+        states_size = self.model.network.state_size
         if 4 * states_size * len(self.known["train"]) > KEPT_BYTES:
             return []
         return list(self._encoded())
@@ -222,7 +222,7 @@ class Explainer:
         for start in range(0, len(pairs), PAIR_CHUNK):
             chunk = slice(start, start + PAIR_CHUNK)
             with torch.no_grad():
-                states_QH = self.model.network.encoder(
+                states_QH = self.model.first_states(
                     torch.from_numpy(pairs.heads[chunk]).to(self._device),
                     torch.from_numpy(pairs.relations[chunk]).to(self._device),
                 )
@@ -288,7 +288,6 @@ class Explainer:
             *self._what_training_knows(explanation, head, relation, subject),
             *_what_lies_near(explanation, self.name(subject).label),
             *_what_stopping_changes(explanation),
-            *self._what_rules_say(explanation, head, relation, subject),
         ]
 
     def _what_training_knows(
@@ -324,22 +323,6 @@ class Explainer:
                 f"by {_listing(between[:3], len(between))}."
             )
         return said
-
-    def _what_rules_say(
-        self, explanation: Explanation, head: int, relation: int, subject: int
-    ) -> list[str]:
-        """The rule that speaks for the answer, where rules have a share in it."""
-        if self.model.rules is None:
-            return []
-        found = self.model.rules.best(head, relation, subject)
-        if found is None:
-            return [f"No rule of training speaks for {self.name(subject).label}."]
-        body, confidence = found
-        return [
-            f"A rule speaks for {self.name(subject).label}: of the pairs that training joins by "
-            f"{short_relation(self.relation(body))}, {confidence:.0%} are also joined by "
-            f"{short_relation(explanation.relation)}."
-        ]
 
 
 class _View:

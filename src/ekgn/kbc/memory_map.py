@@ -20,6 +20,7 @@ from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.model import KbcModel
 from ekgn.network.inference import Inference
+from ekgn.network.network import Memory
 
 Floats = NDArray[np.float64]
 QUERIES_PER_RELATION = 64
@@ -192,7 +193,9 @@ def memory_map(
     )
 
 
-def replay(model: KbcModel, heads: Ints, relations: Ints) -> Iterator[tuple[slice, Inference]]:
+def replay(
+    model: KbcModel, heads: Ints, relations: Ints, memory: Memory | None = None
+) -> Iterator[tuple[slice, Inference]]:
     """The forward record of many queries, a chunk at a time."""
     device = model.answers.weight.device
     for start in range(0, len(heads), QUERY_CHUNK):
@@ -201,6 +204,7 @@ def replay(model: KbcModel, heads: Ints, relations: Ints) -> Iterator[tuple[slic
             record = model(
                 torch.from_numpy(heads[chunk]).to(device),
                 torch.from_numpy(relations[chunk]).to(device),
+                memory=memory,
             )
         yield chunk, record
 

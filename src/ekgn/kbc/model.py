@@ -2,196 +2,274 @@
 
 from __future__ import annotations
 
-from typing import Self, cast
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ekgn.kbc.batches import Batch
-from ekgn.kbc.graph import KnowledgeGraph
-from ekgn.kbc.partition import log_partition, log_sums
-from ekgn.kbc.rules import Rules
+from ekgn.kbc.partition import Candidates, Workspace, log_partition, log_sums
+from ekgn.kbc.products import cubes, product, relation_size
 from ekgn.kbc.settings import KbcSettings
 from ekgn.network.inference import Inference, step_weights
 from ekgn.network.l1 import l1_distances, l1_pairs
-from ekgn.network.layers import first_state_norm, shared_dropout
-from ekgn.network.network import Network
+from ekgn.network.layers import shared_dropout
+from ekgn.network.network import Memory, Network
 from ekgn.network.objective import Loss, objective
+from ekgn.network.table import Table
+
+PRODUCT_START = 0.01  # standard deviation of new vectors, where a product is the first answer
 
 
-def entity_table(rows: int, size: int, settings: KbcSettings) -> nn.Embedding:
-    """An embedding table whose gradient holds only the rows that were looked up."""
-    table = nn.Embedding(rows, size, sparse=True)
-    with torch.no_grad():
-        if settings.init_scale:
-            table.weight.mul_(settings.init_scale)
-        else:
-            F.normalize(table.weight, dim=1, out=table.weight)
-    return table
+class Concatenation(nn.Module):
+    """The paper's encoder: s_1 = [h ; r]."""
+
+    def forward(self, heads_BK: Tensor, relations_BK: Tensor) -> Tensor:
+        return torch.cat([heads_BK, relations_BK], dim=1)
 
 
-class Encoder(nn.Module):
-    """s_1 = [h ; r], two lookups concatenated; normalised, modulated and dropped out, if set."""
+class Output(nn.Module):
+    """The paper's decoder: o_t = tanh(W_o s_t + b_o)."""
 
-    def __init__(self, num_entities: int, num_relations: int, settings: KbcSettings) -> None:
+    def __init__(self, settings: KbcSettings) -> None:
         super().__init__()
-        size = settings.embedding_dim
-        self.entities = entity_table(num_entities, size, settings)
-        self.relations = nn.Embedding(2 * num_relations, size, sparse=settings.relations_by_row)
-        self.relations.load_state_dict(entity_table(2 * num_relations, size, settings).state_dict())
-        self.norm = first_state_norm(settings.first_norm, 2 * size)
-        self.modulate = settings.modulate_head
-        self.dropout = nn.Dropout(settings.input_dropout)
+        self.output = nn.Linear(2 * settings.embedding_dim, settings.embedding_dim)
 
-    def forward(self, heads_B: Tensor, relations_B: Tensor) -> Tensor:
-        pair_BH = torch.cat([self.entities(heads_B), self.relations(relations_B)], dim=1)
-        first_BH: Tensor = self.norm(pair_BH)
-        if self.modulate:
-            head_BK, relation_BK = first_BH.chunk(2, dim=1)
-            head_BK = torch.addcmul(head_BK, head_BK, relation_BK)
-            first_BH = torch.cat([head_BK, relation_BK], dim=1)
-        dropped_BH: Tensor = self.dropout(first_BH)
-        return dropped_BH
+    def forward(self, states_TBH: Tensor, *query: Tensor) -> Tensor:
+        return torch.tanh(self.output(states_TBH))
 
 
-class Decoder(nn.Module):
-    """o_t = tanh(W_o s_t + b_o).
+class OverProduct(nn.Module):
+    """The encoder over a product: s_1 = tanh(W_s norm([h ; o_1]) + b_s)."""
 
-    With `mirror_output`, W_o starts close to the matrix that reverses the order of the head's
-    entries. o_1 · y is then SimplE's score: a relation's vector, reversed, serves its inverse.
+    def __init__(self, settings: KbcSettings) -> None:
+        super().__init__()
+        size = 2 * settings.embedding_dim
+        self.norm = nn.LayerNorm(size)
+        self.input = nn.Linear(size, settings.state_size)
+        self.dropout = nn.Dropout(settings.dropout)
+
+    def forward(self, heads_BK: Tensor, first_BK: Tensor) -> Tensor:
+        pair_B2 = torch.cat([self.dropout(heads_BK), first_BK], dim=1)
+        return torch.tanh(self.input(self.dropout(self.norm(pair_B2))))
+
+
+class Change(nn.Module):
+    """The decoder over a product: o_t = o_1 + W_o s_t + b_o + (M s_t) ∘ o_1, and o_1 itself.
+
+    W_o and M start at 0, so that every step starts from the first answer.
     """
 
     def __init__(self, settings: KbcSettings) -> None:
         super().__init__()
-        size = settings.embedding_dim
-        self.output = nn.Linear(2 * size, size)
-        if settings.mirror_output:
-            with torch.no_grad():
-                self.output.weight.mul_(0.1)
-                self.output.weight[:, :size] += torch.eye(size).flip(0)
-        self.tanh = settings.output_tanh
-        self.dropout = settings.output_dropout
+        self.add = nn.Linear(settings.state_size, settings.embedding_dim)
+        self.scale = nn.Linear(settings.state_size, settings.embedding_dim, bias=False)
+        self.dropout = settings.dropout
+        for weight in (self.add.weight, self.add.bias, self.scale.weight):
+            nn.init.zeros_(weight)
 
-    def forward(self, states_TBH: Tensor) -> Tensor:
-        outputs_TBK = self.output(states_TBH)
-        outputs_TBK = torch.tanh(outputs_TBK) if self.tanh else outputs_TBK
-        return shared_dropout(outputs_TBK, self.dropout, self.training)
+    def forward(self, states_TBH: Tensor, heads_BK: Tensor, first_BK: Tensor) -> Tensor:
+        later_TBH = shared_dropout(states_TBH[1:], self.dropout, self.training)
+        changed = first_BK + self.add(later_TBH) + self.scale(later_TBH) * first_BK
+        return torch.cat([first_BK[None], changed])
 
 
 class KbcModel(nn.Module):
-    """The network over entities and relations, with an output entity table (its own, or shared)."""
+    """The network over entities and relations.
+
+    In the paper's form a query is [h ; r] and answers have a table of their own. Over a product the
+    query is [h ; o_1], one table serves heads and answers, and the network changes o_1.
+    """
 
     def __init__(self, num_entities: int, num_relations: int, settings: KbcSettings) -> None:
         super().__init__()
         self.settings = settings
-        encoder = Encoder(num_entities, num_relations, settings)
-        self.network = Network(encoder, Decoder(settings), 2 * settings.embedding_dim, settings)
-        self.own_answers: nn.Embedding | None = None
-        if not settings.shared_entities:
-            self.own_answers = entity_table(num_entities, settings.embedding_dim, settings)
-        self.rules: Rules | None = None
+        self.kind = settings.first_answer
+        size = settings.embedding_dim
+        self.entities = _table(num_entities, size, settings)
+        self.relations = _table(2 * num_relations, relation_size(self.kind, size), settings)
+        self.own_answers = None if settings.has_product else _table(num_entities, size, settings)
+        if settings.has_product:
+            encoder, decoder = OverProduct(settings), Change(settings)
+            self.network = Network(encoder, decoder, settings.state_size, settings)
+        else:
+            self.network = Network(Concatenation(), Output(settings), 2 * size, settings)
+        self._workspace = Workspace()
 
-    @classmethod
-    def over(cls, graph: KnowledgeGraph, settings: KbcSettings) -> Self:
-        """A new model of a graph, with the rules of its training facts if they have a share."""
-        model = cls(graph.num_entities, graph.num_relations, settings)
-        model.rules = Rules(graph) if settings.rules_share else None
-        return model
+    @property
+    def answers(self) -> Table:
+        """The entity vectors that outputs are compared with."""
+        return self.own_answers or self.entities
+
+    def num_parameters(self) -> int:
+        """How many numbers are learned: of a single step over a product, those of its tables."""
+        unused = self.settings.has_product and self.settings.max_steps == 1
+        learned = [self.entities, self.relations] if unused else [self]
+        return sum(p.numel() for part in learned for p in part.parameters())
+
+    def query(self, heads_B: Tensor, relations_B: Tensor) -> tuple[Tensor, Tensor]:
+        """What the network is asked with: [h, r] by their vectors, or [h, o_1]."""
+        head_BK = self.entities(heads_B)
+        if not self.settings.has_product:
+            return head_BK, self.relations(relations_B)
+        distinct_U, which_B = torch.unique(relations_B, return_inverse=True)
+        return head_BK, product(self.kind, head_BK, self.relations(distinct_U), which_B)
+
+    def first_states(self, heads_B: Tensor, relations_B: Tensor) -> Tensor:
+        """s_1 of each query."""
+        first_BH: Tensor = self.network.encoder(*self.query(heads_B, relations_B))
+        return first_BH
 
     def forward(
-        self, heads_B: Tensor, relations_B: Tensor, max_steps: int | None = None
-    ) -> Inference:
-        """The complete record of answering [head, relation, ?] for a batch."""
-        record: Inference = self.network(heads_B, relations_B, max_steps=max_steps)
-        return record
-
-    def loss(self, batch: Batch, max_steps: int | None = None) -> Loss:
-        """The objective over the batch's (query, answer) pairs."""
-        inference = self(batch.heads_B, batch.relations_B, max_steps)
-        parts = [batch.negatives.flatten(), batch.answers_P]
-        rows, answers_PK = self.answers(torch.cat(parts)).split([len(part) for part in parts])
-        negatives = rows.view(*batch.negatives.shape, -1)
-        log_p_TP = self._log_probabilities(inference.outputs_TBK, negatives, answers_PK, batch)
-        log_stop_TP = inference.log_stop_weights_TB[:, batch.query_of_answer_P]
-        size_TP = None
-        if self.settings.size_penalty:
-            size_TB = inference.outputs_TBK.square().sum(dim=-1)
-            size_TP = size_TB[:, batch.query_of_answer_P] + answers_PK.square().sum(dim=-1)
-        return objective(log_stop_TP, log_p_TP, self.settings, size_TP)
-
-    def _log_probabilities(
-        self, outputs_TBK: Tensor, negatives: Tensor, answers_PK: Tensor, batch: Batch
-    ) -> Tensor:
-        """log p(answer | o_t) against the sampled negatives, for each pair at each step."""
-        scores_TBN = self._scores(outputs_TBK, negatives).add_(batch.log_weight)
-        log_wrong_TB = log_partition(scores_TBN, batch.is_answer)
-        outputs_TPK = outputs_TBK.index_select(1, batch.query_of_answer_P)
-        score_TP = self._pair_scores(outputs_TPK, answers_PK)
-        if self.settings.rival_answers:
-            log_right_TB = log_sums(score_TP, batch.query_of_answer_P, len(batch.heads_B))
-            log_total_TB = torch.logaddexp(log_right_TB, log_wrong_TB)
-            return score_TP - log_total_TB.index_select(1, batch.query_of_answer_P)
-        log_wrong_TP = log_wrong_TB.index_select(1, batch.query_of_answer_P)
-        return F.logsigmoid(score_TP - log_wrong_TP)
-
-    def _scores(self, outputs_TBK: Tensor, rows: Tensor) -> Tensor:
-        """Score of every output with every row: rows (N, K) shared, or (B, N, K) per query."""
-        if rows.dim() == 3:
-            return self._pair_scores(outputs_TBK[:, :, None], rows)
-        if self.settings.score == "l1":
-            return -self.settings.distance_scale * l1_distances(outputs_TBK, rows)
-        return outputs_TBK @ rows.T
-
-    def _pair_scores(self, outputs: Tensor, rows: Tensor) -> Tensor:
-        """Score of each output with its own row (shapes broadcast)."""
-        if self.settings.score == "l1":
-            return -self.settings.distance_scale * l1_pairs(outputs, rows)
-        return (outputs * rows).sum(dim=-1)
-
-    def answer_scores(
         self,
-        inference: Inference,
         heads_B: Tensor,
         relations_B: Tensor,
-        answer_rule: str | None = None,
-    ) -> Tensor:
-        """Scores of all entities as the answer, (B, N), higher is better."""
-        scores_BN = self._network_scores(inference, answer_rule or self.settings.answer_rule)
-        if self.rules is None:
-            return scores_BN
-        return self.rules.mixed(scores_BN, heads_B, relations_B, self.settings.rules_share)
+        max_steps: int | None = None,
+        memory: Memory | None = None,
+    ) -> Inference:
+        """The complete record of answering [head, relation, ?] for a batch."""
+        query = self.query(heads_B, relations_B)
+        record: Inference = self.network(*query, max_steps=max_steps, memory=memory)
+        return record
 
-    def _network_scores(self, inference: Inference, answer_rule: str) -> Tensor:
-        """For `mixture` log Σ_t q_t p_t; for the answer rules that choose one step, its logits."""
-        weights_TB = step_weights(inference, answer_rule)
-        if answer_rule == "mixture":
+    def loss(self, batch: Batch, done: float = 1.0) -> Loss:
+        """The objective over the batch's (query, answer) pairs, `done` of the training being over.
+
+        Over a product the first answer is trained alone at first; then the tables rest, and the
+        steps are trained.
+        """
+        if not self.settings.has_product:
+            return self._paper_loss(batch)
+        if self.settings.max_steps == 1 or done < self.settings.steps_from:
+            return self._first_loss(batch)
+        return self._steps_loss(batch)
+
+    def _paper_loss(self, batch: Batch) -> Loss:
+        """Triples, each with negatives of its own, by the L1 distance."""
+        inference = self(batch.heads_B, batch.relations_B)
+        assert batch.negatives is not None and batch.is_answer is not None
+        outputs_TBK = inference.outputs_TBK
+        parts = [batch.negatives.flatten(), batch.answers_P]
+        rows, answers_BK = self.answers(torch.cat(parts)).split([len(part) for part in parts])
+        negatives_BNK = rows.view(*batch.negatives.shape, -1)
+        right_TB = -self.settings.distance_scale * l1_pairs(outputs_TBK, answers_BK)
+        wrong_TBN = -self.settings.distance_scale * l1_pairs(outputs_TBK[:, :, None], negatives_BNK)
+        wrong_TBN[:, batch.is_answer[0], batch.is_answer[1]] = -torch.inf
+        log_p_TB = F.logsigmoid(right_TB - wrong_TBN.logsumexp(dim=2))
+        return objective(inference.log_stop_weights_TB, log_p_TB, self.settings)
+
+    def _first_loss(self, batch: Batch) -> Loss:
+        """The first answer alone, with the penalty on its factors."""
+        settings, of_P = self.settings, batch.query_of_answer_P
+        head_BK = self.entities(batch.heads_B)
+        distinct_U, which_B = torch.unique(batch.relations_B, return_inverse=True)
+        relation_UX, answer_PK = self.relations(distinct_U), self.entities(batch.answers_P)
+        first_BK = product(self.kind, head_BK, relation_UX, which_B)
+        log_p_TP = self._log_p(first_BK[None], answer_PK, batch)
+        loss = objective(torch.zeros_like(log_p_TP), log_p_TP, settings)
+        if not settings.penalty:
+            return loss
+        cubes_B = cubes(self.kind, head_BK) + cubes(self.kind, relation_UX)[which_B]
+        size_P = cubes_B[of_P] + cubes(self.kind, answer_PK)
+        return loss._replace(total=loss.total + settings.penalty * size_P.mean())
+
+    def _steps_loss(self, batch: Batch) -> Loss:
+        """All steps over resting tables, with the penalty on what they change."""
+        settings, of_P = self.settings, batch.query_of_answer_P
+        with torch.no_grad():
+            query = self.query(batch.heads_B, batch.relations_B)
+            answer_PK = self.entities(batch.answers_P)
+        inference: Inference = self.network(*query)
+        outputs_TBK = inference.outputs_TBK
+        log_p_TP = self._log_p(outputs_TBK, answer_PK, batch)
+        loss = objective(inference.log_stop_weights_TB[:, of_P], log_p_TP, settings)
+        change_TB = (outputs_TBK[1:] - outputs_TBK[0]).square().sum(dim=2)
+        change = change_TB[:, of_P].mean()
+        return loss._replace(total=loss.total + settings.change_penalty * change)
+
+    def _log_p(self, outputs_TBK: Tensor, answer_PK: Tensor, batch: Batch) -> Tensor:
+        """log p(answer | o_t) of each pair at each step, by the softmax over all entities."""
+        steps, queries, _ = outputs_TBK.shape
+        of_P = batch.query_of_answer_P
+        score_TP = (outputs_TBK.index_select(1, of_P) * answer_PK).sum(dim=-1)
+        candidates = self.candidates(batch, steps)
+        log_total_R = log_partition(outputs_TBK.flatten(0, 1), candidates, self._workspace)
+        log_total_TB = log_total_R.view(steps, queries)
+        if batch.negatives is not None:  # the sample stands for the wrong entities alone
+            log_right_TB = log_sums(score_TP, of_P, queries)
+            log_total_TB = torch.logaddexp(log_right_TB, log_total_TB)
+        return score_TP - log_total_TB.index_select(1, of_P)
+
+    def candidates(self, batch: Batch, steps: int) -> Candidates:
+        """Every entity, or the sampled ones with how many each stands for."""
+        rests = steps > 1  # the tables
+        if batch.negatives is None:
+            whole = None if rests else self.entities.gradient_of_all()
+            return Candidates(self.entities.weight, whole)
+        assert batch.is_answer is not None
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not rests):
+            vectors_NK = self.entities(batch.negatives)
+        drawn = -torch.expm1(
+            self.settings.negatives * torch.log1p(torch.tensor(-1 / len(self.entities)))
+        )
+        log_weight_N = torch.full((len(batch.negatives),), -float(drawn.log()))
+        queries, places = batch.is_answer
+        if rests:
+            step_T = torch.arange(steps, device=queries.device)
+            shifted = (queries[:, None] + step_T * len(batch.heads_B)).flatten()
+            queries, places = shifted, places.repeat_interleave(steps)
+        return Candidates(vectors_NK, None, log_weight_N.to(vectors_NK.device), (queries, places))
+
+    def scores(self, inference: Inference, rule: str | None = None) -> Tensor:
+        """Scores of all entities as the answer, (B, N), higher is better.
+
+        For `mixture` log Σ_t q_t p_t; for rules that choose one step, its logits.
+        """
+        rule = rule or self.settings.answer_rule
+        weights_TB = step_weights(inference, rule)
+        if rule == "mixture":
             total: Tensor | None = None
             for outputs_BK, weight_B in zip(inference.outputs_TBK, weights_TB, strict=True):
-                share = self._scores(outputs_BK, self.answers.weight).softmax(dim=1)
+                share = self._scores(outputs_BK).softmax(dim=1)
                 share *= weight_B[:, None]
                 total = share if total is None else total.add_(share)
             assert total is not None
             return total.log_()
-        chosen_BK = inference.outputs_TBK[
-            weights_TB.argmax(dim=0), torch.arange(weights_TB.shape[1], device=weights_TB.device)
-        ]
-        return self._scores(chosen_BK, self.answers.weight)
+        everyone_B = torch.arange(weights_TB.shape[1], device=weights_TB.device)
+        return self._scores(inference.outputs_TBK[weights_TB.argmax(dim=0), everyone_B])
 
-    @property
-    def answers(self) -> nn.Embedding:
-        """The entity vectors that outputs are compared with."""
-        return self.own_answers or self.encoder.entities
-
-    @property
-    def encoder(self) -> Encoder:
-        """The network's encoder, which holds the input tables."""
-        return cast(Encoder, self.network.encoder)
+    def _scores(self, outputs_BK: Tensor) -> Tensor:
+        """Score of every output with every entity."""
+        rows_NK = self.answers.weight
+        if self.settings.has_product:
+            return outputs_BK @ rows_NK.T
+        return -self.settings.distance_scale * l1_distances(outputs_BK, rows_NK)
 
     @torch.no_grad()
-    def constrain(self, touched: dict[Tensor, Tensor]) -> None:
-        """Return the entity vectors that an update moved to L2 norm 1, if that is set."""
-        if self.settings.unit_entities:
-            for weight in {self.encoder.entities.weight, self.answers.weight}:
-                rows = touched[weight]
-                weight.index_copy_(0, rows, F.normalize(weight.index_select(0, rows), dim=1))
+    def constrain(self, touched: dict[Tensor, Tensor | None]) -> None:
+        """The paper's form: return the entity vectors that an update moved to L2 norm 1."""
+        if self.own_answers is None:
+            return
+        for table in (self.entities, self.own_answers):
+            rows = touched[table.weight]
+            assert rows is not None
+            vectors = F.normalize(table.weight.index_select(0, rows), dim=1)
+            table.weight.index_copy_(0, rows, vectors)
+
+    @torch.no_grad()
+    def place(self, unseen: Tensor) -> None:
+        """Put entities that training never saw where nothing is known: at the mean of all others.
+
+        A softmax over all entities pushes them away from every answer, which says nothing of them.
+        """
+        if len(unseen) and self.settings.has_product:
+            others = torch.ones(len(self.entities), dtype=torch.bool, device=unseen.device)
+            others[unseen] = False
+            self.entities.weight[unseen] = self.entities.weight[others].mean(dim=0)
+
+
+def _table(rows: int, size: int, settings: KbcSettings) -> Table:
+    """New vectors: of unit L2 norm in the paper's form, small over a product."""
+    weight = torch.randn(rows, size)
+    if settings.has_product:
+        return Table(weight.mul_(PRODUCT_START))
+    return Table(F.normalize(weight, dim=1))

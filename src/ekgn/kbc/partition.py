@@ -1,20 +1,55 @@
-"""log Σ exp of a batch's scores, without a second buffer of their size."""
+"""log Σ exp of all scores of a batch, fused with the product that makes them.
+
+The candidates are taken in blocks: a block of scores is made, used and kept as exponentials while
+it is in the cache, so that a step runs at nearly the speed of its matrix products.
+
+Shape letters: R outputs, N candidates, K their size, P (query, answer) pairs.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+_BLOCK = 2**18  # scores of a block: 1 MB, which fits the cache of a core
 
 
-def log_partition(scores_TBN: Tensor, left_out: tuple[Tensor, ...]) -> Tensor:
-    """log Σ_n exp(score), (T, B), over all candidates but those (query, candidate) left out.
+class Workspace:
+    """Memory for the scores of one batch, used again by the next: fresh pages cost time."""
 
-    `scores_TBN` is used up: its buffer turns into the probabilities that the backward pass needs.
+    def __init__(self) -> None:
+        self._buffer = torch.empty(0)
+
+    def take(self, size: int, like: Tensor) -> Tensor:
+        """At least `size` numbers, of the same kind as `like`."""
+        wrong = self._buffer.dtype != like.dtype or self._buffer.device != like.device
+        if wrong or len(self._buffer) < size:
+            self._buffer = like.new_empty(size)
+        return self._buffer[:size]
+
+
+class Candidates(NamedTuple):
+    """What an answer competes with: every entity, or a sample that stands for all."""
+
+    vectors_NK: Tensor
+    grad_NK: Tensor | None = None  # where the derivative is written; None: autograd gets it
+    log_weight_N: Tensor | None = None  # log of how many entities each stands for
+    # (output, candidate) pairs that do not compete, by candidate in order.
+    left_out: tuple[Tensor, Tensor] | None = None
+
+
+def log_partition(outputs_RK: Tensor, candidates: Candidates, workspace: Workspace) -> Tensor:
+    """log Σ_n w_n exp(o · y_n), (R,), over the candidates that are not left out.
+
+    The workspace must not be used again before the backward pass.
     """
-    total: Tensor = _LogPartition.apply(scores_TBN, *left_out)  # type: ignore[no-untyped-call]
-    return total
+    total_R: Tensor = _LogPartition.apply(  # type: ignore[no-untyped-call]
+        outputs_RK, candidates.vectors_NK, candidates, workspace
+    )
+    return total_R
 
 
 def log_sums(values_TP: Tensor, group_P: Tensor, groups: int) -> Tensor:
@@ -27,20 +62,73 @@ def log_sums(values_TP: Tensor, group_P: Tensor, groups: int) -> Tensor:
     return largest_TB + total_TB.log()
 
 
+def _blocks(rows: int, candidates: int) -> list[slice]:
+    """The candidates in blocks of about as many scores."""
+    width = max(64, min(candidates, _BLOCK // max(rows, 1)))
+    starts = range(0, candidates, width)
+    return [slice(start, min(start + width, candidates)) for start in starts]
+
+
 class _LogPartition(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, scores_TBN: Tensor, queries: Tensor, candidates: Tensor) -> Tensor:
-        buffer = scores_TBN.detach()
-        buffer[:, queries, candidates] = -torch.inf
-        # Where nothing is left, the largest score is -inf; 0 keeps exp(score - largest) at 0.
-        largest = buffer.amax(dim=2, keepdim=True).clamp_(min=torch.finfo(buffer.dtype).min)
-        buffer.sub_(largest).exp_()
-        total = buffer.sum(dim=2)
-        ctx.save_for_backward(buffer, total)
-        return largest.squeeze(2) + total.log()
+    def forward(
+        ctx: Any,
+        outputs_RK: Tensor,
+        vectors_NK: Tensor,
+        candidates: Candidates,
+        workspace: Workspace,
+    ) -> Tensor:
+        rows, count = len(outputs_RK), len(vectors_NK)
+        spans = _blocks(rows, count)
+        buffer = workspace.take(rows * count, outputs_RK)
+        largest_SR = outputs_RK.new_empty(len(spans), rows)
+        total_SR = torch.empty_like(largest_SR)
+        for place, span in enumerate(spans):
+            scores = _view(buffer, rows, span)
+            torch.mm(outputs_RK, vectors_NK[span].T, out=scores)
+            _weigh(scores, candidates, span)
+            torch.amax(scores, dim=1, out=largest_SR[place])
+            # Where nothing is left, the largest is -inf; a number keeps exp(score - largest) at 0.
+            largest_SR[place].clamp_(min=torch.finfo(scores.dtype).min)
+            scores.sub_(largest_SR[place][:, None]).exp_()
+            torch.sum(scores, dim=1, out=total_SR[place])
+        largest_R = largest_SR.amax(dim=0)
+        scale_SR = (largest_SR - largest_R).exp_()
+        total_R = (scale_SR * total_SR).sum(dim=0)
+        scale_SR.div_(total_R.clamp(min=torch.finfo(total_R.dtype).tiny))
+        ctx.save_for_backward(outputs_RK, vectors_NK, scale_SR)
+        ctx.buffer, ctx.spans, ctx.grad_NK = buffer, spans, candidates.grad_NK
+        return largest_R + total_R.log()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        buffer, total = ctx.saved_tensors
-        share = grads[0] / total.clamp(min=torch.finfo(total.dtype).tiny)
-        return buffer.mul_(share.unsqueeze(2)), None, None
+    @once_differentiable
+    def backward(ctx: Any, to_total_R: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+        outputs_RK, vectors_NK, scale_SR = ctx.saved_tensors
+        to_vectors_NK = ctx.grad_NK
+        if to_vectors_NK is None and ctx.needs_input_grad[1]:
+            to_vectors_NK = torch.empty_like(vectors_NK)
+        weight_SR = scale_SR.mul_(to_total_R)
+        to_outputs_RK = torch.zeros_like(outputs_RK)
+        for place, span in enumerate(ctx.spans):
+            shares = _view(ctx.buffer, len(outputs_RK), span).mul_(weight_SR[place][:, None])
+            torch.addmm(to_outputs_RK, shares, vectors_NK[span], out=to_outputs_RK)
+            if to_vectors_NK is not None:
+                torch.mm(shares.T, outputs_RK, out=to_vectors_NK[span])
+        returned = to_vectors_NK if ctx.needs_input_grad[1] else None
+        return to_outputs_RK, returned, None, None
+
+
+def _view(buffer: Tensor, rows: int, span: slice) -> Tensor:
+    """The scores of a block: blocks lie one after the other."""
+    return buffer[rows * span.start : rows * span.stop].view(rows, span.stop - span.start)
+
+
+def _weigh(scores: Tensor, candidates: Candidates, span: slice) -> None:
+    """Add the candidates' weights, and take out the pairs that do not compete."""
+    if candidates.log_weight_N is not None:
+        scores.add_(candidates.log_weight_N[span])
+    if candidates.left_out is not None:
+        rows, columns = candidates.left_out
+        bounds = torch.tensor([span.start, span.stop], device=columns.device)
+        low, high = torch.searchsorted(columns, bounds).tolist()
+        scores[rows[low:high], columns[low:high] - span.start] = -torch.inf

@@ -52,20 +52,6 @@ class Rules:
         scores.scatter_reduce_(0, cells, torch.from_numpy(confidence), "amax")
         return scores.view(len(heads), -1)
 
-    def mixed(
-        self, scores_BN: Tensor, heads_B: Tensor, relations_B: Tensor, share: float
-    ) -> Tensor:
-        """log ((1 - w) p + w s⁴ / Σ s⁴): p by the scores given, s by the rules, w = share · max s⁴.
-
-        The surer the best rule is, the more the rules count; where there is none, p remains. By the
-        fourth power a rule that is right half of the time hardly counts.
-        """
-        rules_BN = self.scores(heads_B.cpu().numpy(), relations_B.cpu().numpy()).pow_(4)
-        rules_BN = rules_BN.to(scores_BN.device)
-        weight_B1 = share * rules_BN.amax(dim=1, keepdim=True)
-        rules_BN *= weight_B1 / rules_BN.sum(dim=1, keepdim=True).clamp(min=1e-30)
-        return rules_BN.addcmul_(scores_BN.softmax(dim=1), 1 - weight_B1).log_()
-
     def best(self, head: int, relation: int, answer: int) -> tuple[int, float] | None:
         """The most confident rule that yields an answer: (r', its confidence)."""
         _, fact = self._facts(np.array([head]))

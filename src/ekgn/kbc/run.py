@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -247,21 +246,8 @@ class KbcRun(Run):
         on_progress: Callable[[int, int], None] | None = None,
     ) -> Evaluation:
         """What length-1 rules alone reach on a split: the number any model must beat."""
-        rules = self.model.rules or Rules(self.graph)
-        return self._ranked(("rule_baseline", split), rules.scores, split, limit, on_progress)
-
-    def network_alone(
-        self,
-        split: str = "test",
-        rule: str | None = None,
-        limit: int = 0,
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> Evaluation:
-        """What the network reaches by itself, where rules have a share in the answers."""
-        network = copy(self.model)
-        network.rules = None
-        kept = ("network_alone", f"{split}/{rule or self.settings.answer_rule}")
-        return self._ranked(kept, scorer(network, rule), split, limit, on_progress)
+        scores = Rules(self.graph).scores
+        return self._ranked(("rule_baseline", split), scores, split, limit, on_progress)
 
     def _ranked(
         self,

@@ -63,8 +63,15 @@ class KbcTask:
     def _known(self) -> Answers:
         return filter_answers(self.graph, "valid")
 
+    @cached_property
+    def _unseen(self) -> Tensor:
+        """The entities that training never saw."""
+        seen = np.zeros(self.graph.num_entities, bool)
+        seen[self.graph.train[:, [0, 2]]] = True
+        return torch.from_numpy(np.flatnonzero(~seen))
+
     def new_model(self) -> KbcModel:
-        return KbcModel.over(self.graph, self.settings)
+        return KbcModel(self.graph.num_entities, self.graph.num_relations, self.settings)
 
     def outline(self) -> KbcModel:
         """The model without memory: only its sizes."""
@@ -72,16 +79,18 @@ class KbcTask:
             return KbcModel(self.graph.num_entities, self.graph.num_relations, self.settings)
 
     def update_bytes(self) -> int:
-        """Of one update's states, attention and scores, and of the negatives' vectors."""
+        """Of one update's states, attention and scores, and of the candidates' vectors."""
         settings = self.settings
         queries = min(settings.batch_size, 2 * len(self.graph.train))
-        size, negatives = settings.embedding_dim, settings.negatives
-        step = 2 * size + settings.num_slots + negatives
-        vectors = negatives * size * (queries if settings.batch_by == "triple" else 1)
+        candidates = settings.negatives or self.graph.num_entities
+        step = 2 * settings.embedding_dim + settings.num_slots + candidates
+        each = 1 if settings.has_product else queries
+        vectors = candidates * settings.embedding_dim * each
         return 4 * (settings.max_steps * queries * step + vectors)
 
     def validate(self, model: KbcModel) -> dict[str, float]:
         """Filtered metrics on the validation triples, both sides."""
+        model.place(self._unseen.to(model.entities.weight.device))
         ranks = rank_split(scorer(model), self.graph, "valid", known=self._known)
         metrics = Metrics.over(ranks.realistic, ranks.candidates)
         return {
@@ -108,6 +117,6 @@ def scorer(model: KbcModel, rule: str | None = None) -> Callable[[Ints, Ints], T
                 torch.from_numpy(np.ascontiguousarray(heads)).to(device),
                 torch.from_numpy(np.ascontiguousarray(relations)).to(device),
             )
-            return model.answer_scores(model(*query), *query, rule)
+            return model.scores(model(*query), rule)
 
     return scores

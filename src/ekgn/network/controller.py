@@ -20,19 +20,19 @@ class Controller(nn.Module):
     the bracket is computed once per batch, and a step costs attention times it.
     """
 
-    def __init__(
-        self, state_size: int, input_size: int | None = None, keep_bias: float = 0.0
-    ) -> None:
+    def __init__(self, state_size: int, input_size: int | None = None) -> None:
         super().__init__()
         self.cell = nn.GRUCell(input_size or state_size, state_size)
-        with torch.no_grad():
-            self.cell.bias_hh[state_size : 2 * state_size] += keep_bias
 
     def input_gates(self, vectors_MH: Tensor) -> Tensor:
         """W_ih e + b_ih for each vector: the input's share of the three gates."""
         return F.linear(vectors_MH, self.cell.weight_ih, self.cell.bias_ih)
 
-    def forward(self, states_BH: Tensor, input_gates_BG: Tensor) -> Tensor:
+    def forward(self, states_BH: Tensor, inputs_BH: Tensor) -> Tensor:
+        """s_{t+1} from s_t and x_t."""
+        return self.step(states_BH, self.input_gates(inputs_BH))
+
+    def step(self, states_BH: Tensor, input_gates_BG: Tensor) -> Tensor:
         """The next state, from the state and the input's share of its gates."""
         state_gates_BG = F.linear(states_BH, self.cell.weight_hh, self.cell.bias_hh)
         next_BH: Tensor = _NextStates.apply(input_gates_BG, state_gates_BG, states_BH)  # type: ignore[no-untyped-call]

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
-
-
-def first_state_norm(kind: str, state_size: int) -> nn.Module:
-    """The normalisation of s_1 that the setting `first_norm` names."""
-    if kind == "batch":
-        return nn.BatchNorm1d(state_size)
-    return nn.LayerNorm(state_size) if kind == "layer" else nn.Identity()
 
 
 def shared_dropout(values_TBK: Tensor, rate: float, training: bool) -> Tensor:

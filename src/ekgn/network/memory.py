@@ -21,3 +21,12 @@ class EmbeddedKnowledgeGraph(nn.Module):
         """λ · W_1 e_i / |W_1 e_i|: the same for a whole batch and for all of its steps."""
         keys_MH: Tensor = F.normalize(self.key(self.slots_MH), dim=1)
         return self.sharpness * keys_MH
+
+    def attend(self, states_BH: Tensor) -> Tensor:
+        """a_{t,i} = softmax_i(λ · cos(W_1 e_i, W_2 s_t))."""
+        queries_BH = F.normalize(self.query(states_BH), dim=1)
+        return torch.softmax(queries_BH @ self.keys().T, dim=1)
+
+    def read(self, attention_BM: Tensor) -> Tensor:
+        """x_t = Σ_i a_{t,i} e_i."""
+        return attention_BM @ self.slots_MH

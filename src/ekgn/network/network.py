@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+import torch
 from torch import Tensor, nn
 
 from ekgn.config import Settings
+from ekgn.network import fused
 from ekgn.network.controller import Controller
 from ekgn.network.inference import Inference
-from ekgn.network.lookups import Readout, look_up
 from ekgn.network.memory import EmbeddedKnowledgeGraph
 from ekgn.network.termination import Termination, log_stop_weights
+
+
+class Memory(Protocol):
+    """What the loop reads: the embedded knowledge graph, or what an analysis puts in its place."""
+
+    def attend(self, states_BH: Tensor) -> Tensor: ...
+    def read(self, attention_BM: Tensor) -> Tensor: ...
 
 
 class Network(nn.Module):
@@ -26,41 +36,39 @@ class Network(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
         self.memory = EmbeddedKnowledgeGraph(settings.num_slots, state_size, settings.sharpness)
-        self.controller = Controller(state_size, keep_bias=settings.keep_bias)
-        self.termination = Termination(state_size, settings.stop_bias)
-        self.max_steps = settings.max_steps
+        self.controller = Controller(state_size)
+        self.termination = Termination(state_size)
+        self.max_steps, self.state_size = settings.max_steps, state_size
 
-    def forward(self, *query: Tensor, max_steps: int | None = None) -> Inference:
-        """The complete record of answering a batch of queries."""
-        states_TBH, attention_LBM = self.look_up(self.encoder(*query), max_steps or self.max_steps)
+    def forward(
+        self, *query: Tensor, max_steps: int | None = None, memory: Memory | None = None
+    ) -> Inference:
+        """The complete record of answering a batch of queries.
+
+        Analyses give another `memory` to be read in place of the network's own.
+        """
+        first_BH, steps = self.encoder(*query), max_steps or self.max_steps
+        if memory is None:  # the fast twin of `walk`
+            states_TBH, attention_LBM = fused.look_up(first_BH, steps, self.memory, self.controller)
+        else:
+            states_TBH, attention_LBM = walk(first_BH, steps, memory, self.controller)
         stop_logits_TB = self.termination(states_TBH)
         return Inference(
             states_TBH=states_TBH,
             attention_LBM=attention_LBM,
             stop_logits_TB=stop_logits_TB,
             log_stop_weights_TB=log_stop_weights(stop_logits_TB),
-            outputs_TBK=self.decoder(states_TBH),
+            outputs_TBK=self.decoder(states_TBH, *query),
         )
 
-    def look_up(self, first_BH: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-        """The states of all steps from the first, and the attention of the lookups between them."""
-        memory, cell = self.memory, self.controller.cell
-        if steps == 1:
-            return first_BH[None], first_BH.new_empty(0, len(first_BH), len(memory.slots_MH))
-        return look_up(
-            first_BH,
-            steps - 1,
-            memory.keys(),
-            memory.query.weight,
-            self._readout(),
-            cell.weight_hh,
-            cell.bias_hh,
-        )
 
-    def _readout(self) -> Readout:
-        """The memory folded into the controller's input weights, or, of many slots, apart."""
-        slots_MH, controller = self.memory.slots_MH, self.controller
-        slots, size = slots_MH.shape
-        if 2 * slots > 3 * size:  # a step of M x 3H is dearer than one of M x H and one of H x 3H
-            return Readout(slots_MH, controller.cell.weight_ih, controller.cell.bias_ih)
-        return Readout(controller.input_gates(slots_MH))
+def walk(
+    state_BH: Tensor, steps: int, memory: Memory, controller: Controller
+) -> tuple[Tensor, Tensor]:
+    """The algorithm box: the states s_1 ... s_T and the attention of the lookups between them."""
+    states, attention = [state_BH], []
+    for _ in range(steps):
+        attention.append(memory.attend(states[-1]))  # a_t
+        read_BH = memory.read(attention[-1])  # x_t
+        states.append(controller(states[-1], read_BH))  # s_{t+1}
+    return torch.stack(states[:steps]), torch.stack(attention)[: steps - 1]

@@ -21,14 +21,13 @@ def objective(
     log_stop_weights_TP: Tensor,
     log_p_TP: Tensor,
     settings: Settings,
-    size_TP: Tensor | None = None,
     whole_of_P: Tensor | None = None,
 ) -> Loss:
     """The loss over P (query, answer) pairs.
 
     log form: -log Σ_t q_t p_t, whose gradient is the contrastive reward of the first version;
     expected form: the printed -Σ_t q_t p_t. `step_loss`, off by default, adds the mean of -log p_t
-    over the steps; `size_penalty` adds the mean of `size_TP`, which is |o_t|² + |y*|².
+    over the steps (deep supervision).
 
     With `whole_of_P` a pair is a part of a whole, and the reward is that all parts are right.
     """
@@ -41,7 +40,4 @@ def objective(
     total = -log_reward_P.mean() if settings.objective == "log" else -reward
     if settings.step_loss:
         total = total - settings.step_loss * log_p_TP.mean()
-    if settings.size_penalty:
-        assert size_TP is not None
-        total = total + settings.size_penalty * size_TP.mean()
     return Loss(total, reward.detach())

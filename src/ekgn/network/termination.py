@@ -10,10 +10,10 @@ from torch.nn import functional as F
 class Termination(nn.Module):
     """The logit of v_t = sigmoid(W_c s_t + b_c)."""
 
-    def __init__(self, state_size: int, initial_bias: float = 0.0) -> None:
+    def __init__(self, state_size: int) -> None:
         super().__init__()
         self.gate = nn.Linear(state_size, 1)
-        nn.init.constant_(self.gate.bias, initial_bias)
+        nn.init.zeros_(self.gate.bias)
 
     def forward(self, states_TBH: Tensor) -> Tensor:
         logits: Tensor = self.gate(states_TBH)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from ekgn.network.controller import Controller
 from ekgn.network.inference import Inference
-from ekgn.network.layers import first_state_norm, shared_dropout
+from ekgn.network.layers import shared_dropout
 from ekgn.network.network import Network
 from ekgn.network.objective import Loss, objective
 from ekgn.paths.batches import Batch, parts_of
@@ -36,7 +36,7 @@ class Encoder(nn.Module):
 
     def __init__(self, state_size: int, settings: PathsSettings) -> None:
         super().__init__()
-        self.norm = first_state_norm(settings.first_norm, state_size)
+        self.norm = nn.LayerNorm(state_size) if settings.first_norm == "layer" else nn.Identity()
         self.dropout = nn.Dropout(settings.input_dropout)
 
     def forward(self, *vectors_BK: Tensor) -> Tensor:
@@ -51,8 +51,15 @@ class FirstHidden(nn.Module):
         super().__init__()
         self.output = nn.Linear(input_size, decoder_size)
 
-    def forward(self, states: Tensor) -> Tensor:
+    def forward(self, states: Tensor, *query: Tensor) -> Tensor:
         return torch.tanh(self.output(states))
+
+
+class States(nn.Module):
+    """The states themselves, where the symbols are scored by them."""
+
+    def forward(self, states: Tensor, *query: Tensor) -> Tensor:
+        return states
 
 
 class Symbols(nn.Module):
@@ -87,15 +94,13 @@ class Symbols(nn.Module):
         """The score of each symbol."""
         return F.linear(self.outputs[side](vectors), self.table(side), self.bias_GS[side])
 
-    def log_p(self, vectors_TRK: Tensor, targets_R: Tensor, side: int) -> tuple[Tensor, Tensor]:
-        """log p of the symbol that is right, and its |o|² + |y|², for each step and question."""
+    def log_p(self, vectors_TRK: Tensor, targets_R: Tensor, side: int) -> Tensor:
+        """log p of the symbol that is right, for each step and question."""
         vectors_TRK = shared_dropout(vectors_TRK, self.dropout, self.training)
         steps, rows, _ = vectors_TRK.shape
-        outputs_TRK, table_SK = self.outputs[side](vectors_TRK), self.table(side)
-        logits = F.linear(outputs_TRK, table_SK, self.bias_GS[side]).flatten(0, 1)
+        logits = self.logits(vectors_TRK, side).flatten(0, 1)
         loss = F.cross_entropy(logits, targets_R.repeat(steps), reduction="none")
-        size_TR = outputs_TRK.square().sum(dim=-1) + table_SK.square().sum(dim=-1)[targets_R]
-        return -loss.view(steps, rows), size_TR
+        return -loss.view(steps, rows)
 
 
 class PathDecoder(nn.Module):
@@ -114,9 +119,7 @@ class PathDecoder(nn.Module):
         streams, rows, size = hidden_SBK.shape
         inputs_BK = F.dropout(nodes_BK, self.dropout, self.training)
         gates_SBG = self.cell.input_gates(inputs_BK).expand(streams, -1, -1)
-        after: Tensor = self.cell(
-            hidden_SBK.reshape(-1, size), gates_SBG.reshape(streams * rows, -1)
-        )
+        after = self.cell.step(hidden_SBK.reshape(-1, size), gates_SBG.reshape(streams * rows, -1))
         return after.view(hidden_SBK.shape)
 
 
@@ -131,12 +134,10 @@ class ReadPair(nn.Module):
         self.cell = Controller(size, settings.embedding_dim)
         self.encoder = Encoder(settings.embedding_dim, settings)
 
-    def forward(
-        self, starts_BK: Tensor, ends_BK: Tensor, max_steps: int | None = None
-    ) -> Inference:
+    def forward(self, starts_BK: Tensor, ends_BK: Tensor) -> Inference:
         state_BH = starts_BK.new_zeros(len(starts_BK), self.cell.cell.hidden_size)
         for node_BK in (starts_BK, ends_BK):
-            state_BH = self.cell(state_BH, self.cell.input_gates(self.encoder(node_BK)))
+            state_BH = self.cell(state_BH, self.encoder(node_BK))
         no_logit_TB = state_BH.new_zeros(1, len(state_BH))
         no_lookup_LBM = state_BH.new_zeros(0, len(state_BH), 0)
         states_TBH = state_BH[None]
@@ -149,7 +150,6 @@ class Reading(NamedTuple):
     inference: Inference  # of P questions: one for each path, or one for each of its parts
     log_p_TP: Tensor  # log p(what is right | o_t)
     path_P: Tensor
-    size_TR: Tensor  # |o|² + |y|² of each answer
 
 
 class PathsModel(nn.Module):
@@ -172,58 +172,57 @@ class PathsModel(nn.Module):
             self.decoder = PathDecoder(size, settings)
         else:
             size, sides = pair, 2
-            self.network = Network(Encoder(pair, settings), nn.Identity(), pair, settings)
+            self.network = Network(Encoder(pair, settings), States(), pair, settings)
+        if isinstance(self.network, Network):
+            nn.init.constant_(self.network.termination.gate.bias, settings.stop_bias)
         self.symbols = Symbols(num_nodes, size, settings, sides)
         self.own_nodes = None if settings.tie_nodes else node_table(num_nodes, settings)
 
-    def forward(self, starts_B: Tensor, ends_B: Tensor, max_steps: int | None = None) -> Inference:
+    def forward(self, starts_B: Tensor, ends_B: Tensor) -> Inference:
         """The network's record of [start, end], of a whole path or of a part of it."""
         nodes = self.own_nodes or self.symbols.nodes
-        record: Inference = self.network(nodes(starts_B), nodes(ends_B), max_steps=max_steps)
+        record: Inference = self.network(nodes(starts_B), nodes(ends_B))
         return record
 
-    def read(self, batch: Batch, max_steps: int | None = None) -> Reading:
+    def read(self, batch: Batch) -> Reading:
         """The probabilities of the batch's paths, by teacher forcing."""
         if self.decoder is None:
-            return self._read_parts(batch, max_steps)
-        return self._read_places(self.decoder, batch, max_steps)
+            return self._read_parts(batch)
+        return self._read_places(self.decoder, batch)
 
-    def _read_parts(self, batch: Batch, max_steps: int | None) -> Reading:
+    def _read_parts(self, batch: Batch) -> Reading:
         """The network is asked of every part; it is right if both of its answers are."""
         parts = parts_of(batch, self.num_nodes)
-        inference = self(parts.from_P, parts.to_P, max_steps)
+        inference = self(parts.from_P, parts.to_P)
         outputs_TPK = inference.outputs_TBK
-        after_TP, after_size_TP = self.symbols.log_p(outputs_TPK, parts.next_P, NEXT)
-        before_TP, before_size_TP = self.symbols.log_p(outputs_TPK, parts.previous_P, PREVIOUS)
-        size_TP = after_size_TP + before_size_TP
-        return Reading(inference, after_TP + before_TP, parts.path_P, size_TP)
+        after_TP = self.symbols.log_p(outputs_TPK, parts.next_P, NEXT)
+        before_TP = self.symbols.log_p(outputs_TPK, parts.previous_P, PREVIOUS)
+        return Reading(inference, after_TP + before_TP, parts.path_P)
 
-    def _read_places(self, decoder: PathDecoder, batch: Batch, max_steps: int | None) -> Reading:
+    def _read_places(self, decoder: PathDecoder, batch: Batch) -> Reading:
         """The network is asked once, and the decoder goes along the path from each of its steps."""
         everyone_B = torch.arange(len(batch.starts_B), device=batch.starts_B.device)
         places = list(enumerate(batch.active))
         targets_R = torch.cat([batch.targets_BL[:count, place] for place, count in places])
         path_R = torch.cat([everyone_B[:count] for count in batch.active])
-        inference = self(batch.starts_B, batch.ends_B, max_steps)
+        inference = self(batch.starts_B, batch.ends_B)
         hidden_TBK, hidden = inference.outputs_TBK, []
         for place, count in places:
             nodes_BK = self.symbols.nodes(batch.nodes_BL[:count, place])
             hidden_TBK = decoder(hidden_TBK[:, :count], nodes_BK)
             hidden.append(hidden_TBK)
-        log_p_TR, size_TR = self.symbols.log_p(torch.cat(hidden, dim=1), targets_R, NEXT)
+        log_p_TR = self.symbols.log_p(torch.cat(hidden, dim=1), targets_R, NEXT)
         log_p_TB = log_p_TR.new_zeros(inference.log_stop_weights_TB.shape)
         log_p_TB = log_p_TB.index_add(1, path_R, log_p_TR)
-        return Reading(inference, log_p_TB, everyone_B, size_TR)
+        return Reading(inference, log_p_TB, everyone_B)
 
-    def loss(self, batch: Batch, max_steps: int | None = None) -> Loss:
+    def loss(self, batch: Batch, done: float = 1.0) -> Loss:
         """The objective over the batch's paths: reward 1 only if the whole path is right."""
-        reading = self.read(batch, max_steps)
+        reading = self.read(batch)
         log_stop_TP = reading.inference.log_stop_weights_TB
-        return objective(
-            log_stop_TP, reading.log_p_TP, self.settings, reading.size_TR, reading.path_P
-        )
+        return objective(log_stop_TP, reading.log_p_TP, self.settings, reading.path_P)
 
-    def constrain(self, touched: dict[nn.Parameter, Tensor]) -> None:
+    def constrain(self, touched: dict[Tensor, Tensor | None]) -> None:
         """Nothing is constrained here."""
 
     def num_parameters(self) -> int:

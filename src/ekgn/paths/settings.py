@@ -18,6 +18,12 @@ class PathsSettings(Settings):
     seq2seq_size: int = knob(
         0, "cells of both GRUs of the baseline (0: as many parameters as the network)", ge=0
     )
+    first_norm: Literal["none", "layer"] = knob("none", "normalisation of the first state s_1")
+    input_dropout: float = knob(0.0, "dropout on the first state", ge=0, lt=1)
+    output_dropout: float = knob(
+        0.0, "dropout on the outputs, one mask for all steps of a query", ge=0, lt=1
+    )
+    stop_bias: float = knob(0.0, "initial bias of the stop probability", "b_c", ge=-100, le=100)
     init_scale: float = knob(1.0, "standard deviation of new node vectors", gt=0)
     tie_nodes: bool = knob(False, "one node table for encoder, decoder input and decoder output")
     lookups: Literal["once", "parts"] = knob(
@@ -38,6 +44,7 @@ class PathsSettings(Settings):
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {},
         "base": {
+            "objective": "log",
             "first_norm": "layer",
             "input_dropout": 0.05,
             "output_dropout": 0.05,

@@ -71,7 +71,7 @@ def report(run: KbcRun, split: str, limit: int, on_progress: OnProgress | None) 
 
 
 SIDES = ("head", "tail")
-MODEL, RULES, NETWORK = "model", "length-1 rules alone", "network alone"
+MODEL, RULES = "model", "length-1 rules alone"
 Measured = dict[str, dict[str, Any]]
 """The metrics of the run, and of what stands beside it."""
 
@@ -84,13 +84,10 @@ def _measured(run: KbcRun, split: str) -> Measured:
         return recorded or measure(split).as_dict()
 
     by_rule = f"{split}/{run.settings.answer_rule}"
-    measured = {
+    return {
         MODEL: found("evaluations", by_rule, run.evaluate),
         RULES: found("rule_baseline", split, run.rule_baseline),
     }
-    if run.settings.rules_share:
-        measured[NETWORK] = found("network_alone", by_rule, run.network_alone)
-    return measured
 
 
 def choose_examples(run: KbcRun, explainer: Explainer, split: str, limit: int) -> list[Example]:
@@ -181,9 +178,8 @@ def _metrics(measured: Measured) -> str:
     evaluation = measured[MODEL]
     rows = {name: found["micro"] for name, found in measured.items()}
     rows |= {f"model, {side} missing": value for side, value in evaluation["sides"].items()}
-    mixed = "Length-1 rules have a share in the model's answers." if NETWORK in measured else ""
     by_category = category_table(evaluation["categories"])
-    return wide(metrics_table("", HEADLINE, rows)) + f"<p>{mixed}</p>" + wide(by_category)
+    return wide(metrics_table("", HEADLINE, rows)) + wide(by_category)
 
 
 def category_table(categories: dict[str, dict[str, Any]]) -> Table:

@@ -108,9 +108,6 @@ class MetricsReply(BaseModel):
     curve: list[dict[str, float | None]]
     evaluations: dict[str, Any]
     rule_baseline: dict[str, Any]
-    network_alone: dict[str, Any] = Field(
-        description="Evaluations without the rules, of a run where rules have a share."
-    )
 
 
 class Hit(Thing):

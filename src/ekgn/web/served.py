@@ -62,5 +62,4 @@ class ServedRun:
             curve=self._run.curve,
             evaluations=record.get("evaluations", {}),
             rule_baseline=record.get("rule_baseline", {}),
-            network_alone=record.get("network_alone", {}),
         )

@@ -55,7 +55,6 @@ const COLUMNS = ["hits_at_10", "hits_at_3", "hits_at_1", "mrr", "mean_rank", "ad
 function Evaluations({ data }) {
   const rows = Object.entries(data.evaluations).map(([name, found]) => [name.replace("/", ", rule "), found.micro]);
   Object.entries(data.rule_baseline).forEach(([split, found]) => rows.push([`${split}, length-1 rules alone`, found.micro]));
-  Object.entries(data.network_alone).forEach(([name, found]) => rows.push([`${name.replace("/", ", rule ")}, network alone`, found.micro]));
   if (!rows.length) return null;
   const mixed = data.settings.rules_share > 0;
   return html`<section class="card scroll" aria-labelledby="evaluations"><h2 id="evaluations">Evaluations</h2>${mixed && html`<p class="small soft">Length-1 rules have a share in this run's answers.</p>`}<table>

@@ -1,4 +1,7 @@
-"""All lookups of a batch: s_{t+1} = GRU(s_t, x_t), x_t what attention by s_t reads from memory."""
+"""The fast twin of the loop in Network.forward: all lookups of a batch, derivative written out.
+
+s_{t+1} = GRU(s_t, x_t), where x_t is what the attention by s_t reads from the memory.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ekgn.network.controller import Gates, next_states, through_gates
+from ekgn.network.controller import Controller, Gates, next_states, through_gates
+from ekgn.network.memory import EmbeddedKnowledgeGraph
 
 _through_softmax = torch.ops.aten._softmax_backward_data.default
 
@@ -23,27 +27,31 @@ class Readout(NamedTuple):
 
 
 def look_up(
-    first_BH: Tensor,
-    lookups: int,
-    keys_MH: Tensor,
-    query_HH: Tensor,
-    readout: Readout,
-    hidden_GH: Tensor,
-    hidden_bias_G: Tensor,
+    first_BH: Tensor, steps: int, memory: EmbeddedKnowledgeGraph, controller: Controller
 ) -> tuple[Tensor, Tensor]:
     """The states s_1 ... s_T (T, B, H) and the attention of each lookup (T - 1, B, M).
 
-    a_{t,i} = softmax_i(λ cos(W_1 e_i, W_2 s_t)), where `keys_MH` are λ · W_1 e_i / |W_1 e_i| and
-    `query_HH` is W_2; `readout` and `hidden_GH`, `hidden_bias_G` give the input's and the state's
-    share of the controller's gates. The attention has no gradient.
+    The same as the loop in Network.forward. The attention has no gradient.
     """
+    if steps == 1:
+        return first_BH[None], first_BH.new_empty(0, len(first_BH), len(memory.slots_MH))
+    hidden_GH, hidden_bias_G = controller.cell.weight_hh, controller.cell.bias_hh
+    query_HH = memory.query.weight
     # W_hh over W_2: both are applied to the same states, so one product does it.
     weight_EH = torch.cat([hidden_GH, query_HH])
     bias_E = torch.cat([hidden_bias_G, hidden_bias_G.new_zeros(len(query_HH))])
     states_TBH, attention_LBM = _LookUp.apply(  # type: ignore[no-untyped-call]
-        first_BH, lookups, keys_MH, weight_EH, bias_E, *readout
+        first_BH, steps - 1, memory.keys(), weight_EH, bias_E, *_readout(memory, controller)
     )
     return states_TBH, attention_LBM
+
+
+def _readout(memory: EmbeddedKnowledgeGraph, controller: Controller) -> Readout:
+    """The memory folded into the controller's input weights, or, of many slots, apart."""
+    slots, size = memory.slots_MH.shape
+    if 2 * slots > 3 * size:  # a step of M x 3H is dearer than one of M x H and one of H x 3H
+        return Readout(memory.slots_MH, controller.cell.weight_ih, controller.cell.bias_ih)
+    return Readout(controller.input_gates(memory.slots_MH))
 
 
 class _LookUp(torch.autograd.Function):
