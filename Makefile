@@ -5,7 +5,7 @@ RUNTIME := .venv/.runtime
 DEV := .venv/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format bench clean
+.PHONY: help setup demo test test-slow torture lint format bench clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ test: $(DEV) ## Lint, type-check and run the tests
 test-slow: $(DEV) ## Run the slow tests: peers and whole benchmarks
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[peers]'
 	$(BIN)/pytest -m slow
+
+torture: $(DEV) ## Faults against everything that writes, for MINUTES (20): results/reliability.json
+	$(BIN)/python -m tests.torture --minutes $(or $(MINUTES),20)
 
 lint: $(DEV) ## Only lint and type-check
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
