@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from . import torture
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -46,3 +48,9 @@ def test_the_speed_of_the_server_in_the_readme_is_that_of_its_record() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     load = json.loads((ROOT / "results" / "web" / "fb15k-237.json").read_text())
     assert f"{load['predictions_per_second']:.0f} predictions a second" in readme
+
+
+def test_the_figures_of_the_reliability_page_are_those_of_its_record() -> None:
+    record = json.loads(torture.RECORD.read_text(encoding="utf-8"))
+    assert torture.PAGE.read_text(encoding="utf-8") == torture.page(record)
+    assert not record["problems"]

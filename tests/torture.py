@@ -47,7 +47,9 @@ from .processes import (
 )
 
 SIGNALS = {"INT": signal.SIGINT, "TERM": signal.SIGTERM, "KILL": signal.SIGKILL}
-RECORD = Path(__file__).resolve().parent.parent / "results" / "reliability.json"
+ROOT = Path(__file__).resolve().parent.parent
+RECORD = ROOT / "results" / "reliability.json"
+PAGE = ROOT / "docs" / "reliability.md"
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,28 @@ def _write(torture: Torture, out: Path, seconds: float, seed: int) -> None:
         "environment": environment(torch.device("cpu")),
     }
     write_json(out, record)
+    if out == RECORD:
+        PAGE.write_text(page(record), encoding="utf-8")
     print(f"{total} faults, {len(torture.problems)} problems, {seconds:.0f} s. Record: {out}")
+
+
+def page(record: dict[str, Any]) -> str:
+    """docs/reliability.md with the figures of a record."""
+    kinds = [*SIGNALS, *FAULTS]
+    lines = [
+        f"{record['total']} faults, {len(record['problems'])} after which something did not hold "
+        f"(results/reliability.json):",
+        "",
+        f"| | command | {' | '.join(kinds)} |",
+        f"|---|---|{'--:|' * len(kinds)}",
+    ]
+    for part, names in record["trials"].items():
+        for name, counts in names.items():
+            cells = " | ".join(str(counts.get(kind, "")) for kind in kinds)
+            lines.append(f"| {part} | {name} | {cells} |")
+    start, end = "<!-- figures -->\n", "<!-- end -->"
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(start)
+    return before + start + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
 
 
 if __name__ == "__main__":
