@@ -11,6 +11,7 @@ both at random until the time is over.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import re
@@ -201,8 +202,9 @@ def main() -> int:
         torture = Torture(Path(place), random.Random(given.seed))
         torture.prepare()
         planned = _plan(torture, given.signals)
-        while time.monotonic() - started < 60 * given.minutes:
-            (next(planned))()
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C: the record of what was done
+            while time.monotonic() - started < 60 * given.minutes:
+                (next(planned))()
     _write(torture, given.out, time.monotonic() - started, given.seed)
     return 1 if torture.problems else 0
 
