@@ -5,7 +5,7 @@ RUNTIME := .venv/.runtime
 DEV := .venv/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-machines lint format bench clean
+.PHONY: help setup demo test test-slow test-machines torture lint format bench clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ test-slow: $(DEV) ## Run the slow tests: peers and whole benchmarks
 
 test-machines: $(DEV) ## Run the numerical tests as other processors and thread counts would
 	$(BIN)/python scripts/test_machines.py
+
+torture: $(DEV) ## Faults against everything that writes, for MINUTES (20): results/reliability.json
+	$(BIN)/python -m tests.torture --minutes $(or $(MINUTES),20)
 
 lint: $(DEV) ## Only lint and type-check
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -440,3 +440,37 @@ def test_a_lock_is_free_when_its_process_is_gone(tmp_path: Path) -> None:
             pass
     with locked(tmp_path):
         pass
+
+
+def test_the_simulated_power_failure_loses_what_was_not_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this, torture could not tell code that syncs from code that does not."""
+
+    def dead(*_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "kill", dead)
+    file = tmp_path / "file"
+    cases = [
+        ((), "old"),
+        (("aside",), "old"),
+        (("folder",), "ne"),
+        (("aside", "folder"), "newer"),
+    ]
+    for synced, left in cases:
+        file.write_text("old")
+        aside = tmp_path / f".file.{os.getpid()}.tmp"
+        aside.touch()
+        disk = Disk(Fault("power", 3 + len(synced)))
+        disk("write", aside)
+        aside.write_text("newer")
+        if "aside" in synced:
+            disk("sync", aside)
+        disk("rename", file)
+        aside.replace(file)
+        if "folder" in synced:
+            disk("sync", tmp_path)
+        with pytest.raises(KeyboardInterrupt):
+            disk("write", tmp_path / "next")
+        assert file.read_text() == left

@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from . import torture
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -54,3 +56,9 @@ def test_every_picture_of_the_docs_is_shown() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
     pictures = {path.name for path in (ROOT / "docs" / "images").iterdir()}
     assert {name for name in pictures if f"images/{name}" not in text} == set()
+
+
+def test_the_figures_of_the_reliability_page_are_those_of_its_record() -> None:
+    record = json.loads(torture.RECORD.read_text(encoding="utf-8"))
+    assert torture.PAGE.read_text(encoding="utf-8") == torture.page(record)
+    assert not record["problems"]

@@ -12,6 +12,7 @@ import fcntl
 import json
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,6 +51,36 @@ def replace_file(path: Path, write: Callable[[Path], Any]) -> None:
         finally:
             with contextlib.suppress(OSError):
                 aside.unlink()
+
+
+def replace_folder(folder: Path, write: Callable[[Path], Any]) -> None:
+    """Call write(temporary folder), then rename it to `folder`, whose old content is dropped.
+
+    What processes that were killed left of it is removed.
+    """
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    with _errors_about(folder):
+        for left in folder.parent.glob(f".{folder.name}.*.tmp"):
+            if not _is_alive(left.name.split(".")[-2]):
+                shutil.rmtree(left, ignore_errors=True)
+        try:
+            write(aside)
+            shutil.rmtree(folder, ignore_errors=True)
+            before("rename", folder)
+            aside.rename(folder)
+            sync(folder.parent)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _is_alive(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ValueError, OverflowError, ProcessLookupError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def append_line(path: Path, line: str) -> None:

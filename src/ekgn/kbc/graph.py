@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +27,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from ekgn.errors import EkgnError, did_you_mean
-from ekgn.files import replace_file
+from ekgn.files import replace_file, replace_folder
 from ekgn.kbc import datasets
 from ekgn.kbc.datasets import SPLITS, DataFiles
 from ekgn.kbc.triples import COLUMNS, Names, gather_names, read_triples
@@ -479,14 +478,7 @@ def _load_cached(folder: Path) -> KnowledgeGraph | None:
 def _store(graph: KnowledgeGraph, folder: Path) -> None:
     """Cache a graph, as a whole or not at all, and drop the oldest beyond a few dozen."""
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".new-"))
-        try:
-            graph.save(aside)
-            shutil.rmtree(folder, ignore_errors=True)
-            aside.rename(folder)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
+        replace_folder(folder, graph.save)
         entries = sorted(folder.parent.iterdir(), key=lambda entry: entry.stat().st_mtime)
         for entry in entries[:-_CACHED_GRAPHS]:
             shutil.rmtree(entry, ignore_errors=True)
