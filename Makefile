@@ -41,7 +41,7 @@ test-slow: $(DEV) ## Run the slow tests: peers and whole benchmarks
 	$(BIN)/pytest -m slow
 
 test-machines: $(DEV) ## Run the numerical tests as other processors and thread counts would
-	$(BIN)/python scripts/test_machines.py
+	$(BIN)/python scripts/test_machines.py -n 2
 
 lint: $(DEV) ## Only lint and type-check
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -16,8 +16,6 @@ from ekgn.cli.app import app
 from ekgn.errors import EkgnError
 from tests.tolerance import assert_same_answers
 
-pytestmark = pytest.mark.numerical
-
 
 def run(*arguments: str) -> str:
     result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)

@@ -25,8 +25,6 @@ from ekgn.web.overview import metrics_reply
 from ekgn.web.schema import RunSummary
 from tests.conftest import tiny_settings
 
-pytestmark = pytest.mark.numerical
-
 VOID = {"meta", "br", "wbr", "link", "img", "input", "hr"}
 
 
