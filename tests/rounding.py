@@ -48,6 +48,8 @@ class OtherRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         if not result.dtype.is_floating_point or result.layout != torch.strided:
             return result
+        if result.device.type != "cpu":  # such as a shape without numbers
+            return result
         shapes = str([tuple(one.shape) for one in args if isinstance(one, Tensor)])
         shape = tuple(result.shape) if name in SUMS else ()
         factor = _one_or_less(name, shapes, shape, result.dtype)
