@@ -41,7 +41,7 @@ test-slow: $(DEV) ## Run the slow tests: peers and whole benchmarks
 	$(BIN)/pytest -m slow
 
 test-machines: $(DEV) ## Run the numerical tests as other processors and thread counts would
-	$(BIN)/python scripts/test_machines.py
+	$(BIN)/python scripts/test_machines.py -n 2
 
 torture: $(DEV) ## Faults against everything that writes, for MINUTES (20): results/reliability.json
 	$(BIN)/python -m tests.torture --minutes $(or $(MINUTES),20)

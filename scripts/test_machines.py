@@ -26,32 +26,26 @@ OLD = {
     "NUMBA_CPU_NAME": "generic",
     "NPY_DISABLE_CPU_FEATURES": "AVX2 FMA3",
 }
-# What is set, and the number of threads; the first rows are those of --quick.
+# What is set, and the number of threads; --quick runs the first row.
 COMBINATIONS: list[tuple[dict[str, str], int]] = [
     ({"EKGN_ROUNDING": "other"}, 1),
     (OLD, 2),
-    ({}, 1),
-    ({}, 2),
     ({}, 4),
     ({"MKL_CBWR": "COMPATIBLE"}, 1),
-    ({"MKL_CBWR": "AUTO"}, 1),
-    ({"MKL_CBWR": "SSE4_2"}, 2),
-    ({"MKL_CBWR": "AVX2"}, 1),
-    ({"MKL_ENABLE_INSTRUCTIONS": "SSE4_2"}, 1),
-    ({"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}, 1),
-    ({"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}, 4),
+    ({"MKL_CBWR": "AUTO"}, 2),
+    ({"MKL_ENABLE_INSTRUCTIONS": "SSE4_2"}, 4),
+    ({"MKL_CBWR": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}, 1),
 ]
-QUICK = 2
 
 # Runs in a process of its own: the libraries read their variables once, when they are loaded.
 CHILD = """
 import hashlib, sys, numpy, pytest, torch
 from ekgn.network.l1 import l1_distances
-import tests.conftest
+from tests.rounding import chosen_rounding
 torch.manual_seed(0)
 a, b = torch.randn(257, 129), torch.randn(129, 200)
-rows = torch.nn.functional.linear(a[:3], b.T[:7])
-made = [a @ b, rows, a.exp(), a.sum(), a.softmax(dim=1), l1_distances(a, b.T)]
+with chosen_rounding():
+    made = [a @ b, a[:3] @ b[:, :7], a.exp(), a.sum(), a.softmax(dim=1), l1_distances(a, b.T)]
 made += [torch.from_numpy(numpy.exp(a.numpy())), torch.tensor(numpy.sum(a.numpy()))]
 digest = hashlib.sha256(b"".join(part.numpy().tobytes() for part in made)).hexdigest()
 print("bits", digest[:8], flush=True)
@@ -89,7 +83,7 @@ def main() -> int:
     options = [option for option in options if option != "--quick"]
     table = [["tests", "threads", "bits", "time", "combination"]]
     all_passed = True
-    for changes, threads in COMBINATIONS[: QUICK if quick else None]:
+    for changes, threads in COMBINATIONS[: 1 if quick else None]:
         passed, row, output = run(changes, threads, options)
         all_passed &= passed
         table.append(row)

@@ -17,8 +17,6 @@ from ekgn.errors import EkgnError
 from tests.tolerance import assert_same_answers
 from tests.web_material import run_folders
 
-pytestmark = pytest.mark.numerical
-
 
 def run(*arguments: str) -> str:
     result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)

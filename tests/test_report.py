@@ -25,8 +25,6 @@ from ekgn.report import render
 from ekgn.report.kbc import KINDS, choose_examples
 from tests.conftest import tiny_settings
 
-pytestmark = pytest.mark.numerical
-
 VOID = {"meta", "br", "wbr", "link", "img", "input", "hr"}
 
 
