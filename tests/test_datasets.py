@@ -17,6 +17,7 @@ from ekgn.errors import EkgnError
 from ekgn.kbc import datasets
 from ekgn.kbc.datasets import BENCHMARKS, Benchmark, dataset_table, find_data
 from ekgn.kbc.graph import load_graph
+from ekgn.kbc.triples import FORMATS
 
 CONTENT = {
     "train.txt": b"a\tr\tb\nb\tr\tc\nc\ts\ta\n",
@@ -189,7 +190,7 @@ def test_directory_files(tmp_path: Path) -> None:
 
 def test_directories_that_cannot_be_used(tmp_path: Path) -> None:
     empty = fill(tmp_path / "empty", {})
-    start = "expected train.txt (also .tsv .csv .parquet .nt .ttl .nq .trig .rdf .owl, "
+    start = f"expected train.txt or triples.txt (also {' '.join(FORMATS[1:])}, "
     with raises(f"{empty} has no train file: {start}with or without .gz .xz .zst), found nothing."):
         find_data(empty)
     other = fill(tmp_path / "other", {"test.txt": b"x", "train.pkl": b"x"})

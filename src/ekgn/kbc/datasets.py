@@ -19,7 +19,8 @@ from importlib import resources
 from pathlib import Path
 
 from ekgn.errors import EkgnError, did_you_mean
-from ekgn.kbc.triples import COMPRESSIONS, FORMATS, format_of, read_triples
+from ekgn.kbc.triples import FORMATS, format_of, read_triples
+from ekgn.kbc.unpack import COMPRESSIONS
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ SPLITS = ("train", "valid", "test")
 _SPLIT_OF_STEM = {"train": "train", "test": "test"} | dict.fromkeys(
     ("valid", "validation", "dev"), "valid"
 )
+_WHOLE = ("triples", "facts", "graph", "data")
+"""Names of one file that is still to be split; used where there is no train file."""
 _TIMEOUT_SECONDS = 20
 _ROTATE = "https://raw.githubusercontent.com/DeepGraphLearning/KnowledgeGraphEmbedding/master/data"
 _VILLMOW = "https://raw.githubusercontent.com/villmow/datasets_knowledge_embedding/master"
@@ -281,7 +284,7 @@ def find_data(data: str | Path, data_dir: Path | None = None) -> DataFiles:
         return _directory(path)
     if path.exists():
         stem = path.name.partition(".")[0]
-        dull = stem.casefold() in ("", "data", "facts", "graph", "triples", *_SPLIT_OF_STEM)
+        dull = stem.casefold() in ("", *_WHOLE, *_SPLIT_OF_STEM)
         return DataFiles(path.resolve().parent.name if dull else stem, {"train": path})
     hint = did_you_mean(key, [BUNDLED, *BENCHMARKS])
     raise EkgnError(
@@ -315,9 +318,12 @@ def _directory(path: Path) -> DataFiles:
         raise EkgnError(f"Cannot read {path}: {error.strerror or error}") from None
     for file in content:
         stem = file.name.partition(".")[0].casefold()
-        kind = _SPLIT_OF_STEM.get(stem, stem)
-        if kind in (*SPLITS, "names") and file.is_file() and format_of(file) in FORMATS:
+        kind = "whole" if stem in _WHOLE else _SPLIT_OF_STEM.get(stem, stem)
+        if kind in (*SPLITS, "names", "whole") and file.is_file() and format_of(file) in FORMATS:
             found.setdefault(kind, []).append(file)
+    whole = found.pop("whole", [])
+    if "train" not in found and whole:
+        found["train"] = whole
     for kind, same in found.items():
         if len(same) > 1:
             listing = ", ".join(file.name for file in same)
@@ -325,8 +331,8 @@ def _directory(path: Path) -> DataFiles:
     if "train" not in found:
         others = ", ".join(file.name for file in content[:8]) or "nothing"
         raise EkgnError(
-            f"{path} has no train file: expected train.txt (also {' '.join(FORMATS[1:])}, "
-            f"with or without {' '.join(COMPRESSIONS)}), found {others}."
+            f"{path} has no train file: expected train.txt or triples.txt (also "
+            f"{' '.join(FORMATS[1:])}, with or without {' '.join(COMPRESSIONS)}), found {others}."
         )
     files = {split: found[split][0] for split in SPLITS if split in found}
     return DataFiles(path.resolve().name, files, tuple(found.get("names", ())))

@@ -8,15 +8,13 @@ cache keyed by the content of the files.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,134 +27,18 @@ from numpy.typing import NDArray
 from ekgn.errors import EkgnError, did_you_mean
 from ekgn.files import replace_file, replace_folder
 from ekgn.kbc import datasets
+from ekgn.kbc.columns import COLUMNS, Names
 from ekgn.kbc.datasets import SPLITS, DataFiles
-from ekgn.kbc.triples import COLUMNS, Names, gather_names, read_triples
+from ekgn.kbc.triples import gather_names, read_triples
+from ekgn.kbc.vocabulary import Vocabulary as Vocabulary
 
 logger = logging.getLogger(__name__)
 
 Triples = NDArray[np.int64]
 _FORMAT = 1
-_SHARED = -1
+_READERS = 2  # raised when the same files are read otherwise than before
 _PARTS = ("ids", "labels", "descriptions")
 _CACHED_GRAPHS = 24
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """Names by index: the identifier in the files, a readable label, a description or ""."""
-
-    ids: tuple[str, ...]
-    labels: tuple[str, ...]
-    descriptions: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @cached_property
-    def index_of(self) -> dict[str, int]:
-        """The index of each identifier."""
-        return {identifier: index for index, identifier in enumerate(self.ids)}
-
-    @cached_property
-    def _labelled(self) -> dict[str, int]:
-        """The index of each label, or _SHARED."""
-        return _index_names(self.labels)
-
-    @cached_property
-    def _folded(self) -> dict[str, int]:
-        """The index of each label and identifier without regard to case, or _SHARED."""
-        identifiers = _index_names(identifier.casefold() for identifier in self.ids)
-        labels = _index_names(label.casefold() for label in self.labels)
-        for name, index in identifiers.items():
-            labels[name] = index if labels.get(name, index) == index else _SHARED
-        return labels
-
-    def find(self, text: str, kind: str, graph_name: str) -> int:
-        """The index of an identifier or a label (any case); a miss suggests the nearest names."""
-        if text in self.index_of:
-            return self.index_of[text]
-        index = self._labelled.get(text)
-        if index is None:
-            index = self._folded.get(text.casefold())
-        many = "entities" if kind == "entity" else f"{kind}s"
-        if index == _SHARED:
-            raise EkgnError(
-                f"Several {many} of {graph_name} are called '{text}': {self._listing(text)}. "
-                "Give the id of the one you mean."
-            )
-        if index is not None:
-            return index
-        names = nearest_names(text.casefold(), self._folded_names, limit=3)
-        near = list(dict.fromkeys(self._mention(name) for name in names))
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        key = graph_name.casefold()
-        data = key if key in datasets.BENCHMARKS or key == datasets.BUNDLED else "DATA"
-        raise EkgnError(
-            f"Unknown {kind} '{text}': {graph_name} has {len(self):,}.{hint} "
-            f"List them with: ekgn info {data} --{many}"
-        )
-
-    def _mention(self, folded: str) -> str:
-        """A name as it is written, with its identifier where that is something else."""
-        index = self._folded[folded]
-        if index == _SHARED:
-            index = self._sharing(folded)[0]
-            return f"'{self.labels[index]}' (several)"
-        label, identifier = self.labels[index], self.ids[index]
-        return f"'{label}'" if label == identifier else f"'{label}' ({identifier})"
-
-    def _sharing(self, text: str) -> list[int]:
-        """The indices that carry the text as label, else those that do whatever the case."""
-        exact = [index for index, label in enumerate(self.labels) if label == text]
-        folded = text.casefold()
-        return exact or [
-            index
-            for index, names in enumerate(zip(self.labels, self.ids, strict=True))
-            if folded in (names[0].casefold(), names[1].casefold())
-        ]
-
-    def _listing(self, text: str, limit: int = 10) -> str:
-        """The identifiers that carry a label, with what they stand for."""
-        indices = self._sharing(text)
-        shown = [
-            f"{self.ids[index]} ({self.descriptions[index] or self.labels[index]})"
-            for index in indices[:limit]
-        ]
-        return "; ".join(shown + [f"and {len(indices) - limit} more"] * (len(indices) > limit))
-
-    @cached_property
-    def _folded_names(self) -> pl.Series:
-        return pl.Series("name", list(self._folded), dtype=pl.String)
-
-
-def _index_names(names: Iterable[str]) -> dict[str, int]:
-    """The position of each name, or _SHARED where it occurs more than once."""
-    positions: dict[str, int] = {}
-    for position, name in enumerate(names):
-        positions[name] = _SHARED if name in positions else position
-    return positions
-
-
-def nearest_names(text: str, names: pl.Series, limit: int) -> list[str]:
-    """The names most like the text: shared letter pairs choose a few, difflib ranks them."""
-    text = text.strip()[:60]
-    if not text:
-        return []
-    pairs = {text[at : at + 2] for at in range(len(text) - 1)} or {text}
-    shared = pl.sum_horizontal(pl.col("name").str.contains(pair, literal=True) for pair in pairs)
-    likeness = shared / (len(pairs) + pl.col("name").str.len_chars())
-    inside = pl.col("name").str.contains(text, literal=True)
-    frame = names.rename("name").to_frame()
-    alike = pl.col("name").str.len_chars().is_between(len(text) // 3, 3 * len(text))
-    few = frame.filter(alike | inside).top_k(200, by=likeness + inside)["name"]
-    scores = {}
-    for name in few:
-        ratio = difflib.SequenceMatcher(None, text, name).ratio()
-        if ratio >= 0.6 or (text in name and len(text) > 2):
-            scores[name] = ratio + 0.5 * (text in name)
-    good_enough = max(scores.values(), default=0.0) - 0.15
-    near = [name for name in scores if scores[name] >= good_enough]
-    return sorted(near, key=lambda name: (-scores[name], name))[:limit]
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,6 +193,9 @@ def _build(found: DataFiles, sums: dict[str, str], split: dict[str, Any] | None)
         ],
         "duplicates_dropped": {name: len(coded[name]) - len(rows[name]) for name in coded},
         "literals_skipped": sum(file.literals_skipped for file in files.values()),
+        "headers_skipped": {
+            name: file.header_skipped for name, file in files.items() if file.header_skipped
+        },
         "overlaps": _overlaps(splits),
         "split": split,
         "unseen": {name: _unseen(splits["train"], splits[name]) for name in ("valid", "test")},
@@ -439,6 +324,12 @@ def _report(graph: KnowledgeGraph) -> None:
             logger.warning("%s: %s names none of its ids", graph.name, file["name"])
     if source["literals_skipped"]:
         logger.warning("%s: skipped %d literals", graph.name, source["literals_skipped"])
+    for split, words in source["headers_skipped"].items():
+        logger.warning(
+            "%s: the first line of %s is taken for a header, not for a fact: %s. "
+            "If it is a fact, move it further down.",
+            *(graph.name, split, words),
+        )
     if source["split"]:
         logger.info("%s: held out from train: %s", graph.name, source["split"]["held_out"])
     for overlap, count in source["overlaps"].items():
@@ -456,7 +347,7 @@ def _cache_folder(
     """Where this graph is cached: a folder named after everything that went into it."""
     own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ekgn"
     recipe = [
-        [_FORMAT, found.name, split],
+        [_FORMAT, _READERS, found.name, split],
         [[name, path.name, sums[name]] for name, path in found.files.items()],
         [[path.name, datasets.sha256_of(path)] for path in found.names],
     ]
