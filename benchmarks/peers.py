@@ -194,6 +194,7 @@ def measure(name: str, minutes: float, triples: int) -> dict[str, Any]:
     return {
         "environment": environment(torch.device("cpu")),
         "pykeen": version("pykeen"),
+        "label": name,
         "recipe": RECIPES[name],
         "minutes": minutes,
         "batches": limit.batches,

@@ -99,10 +99,15 @@ def epochs_within(
 
 
 def train_row(
-    target: Path, graph: KnowledgeGraph, settings: KbcSettings, row: dict[str, Any], work: Path
+    label: str,
+    part: str,
+    graph: KnowledgeGraph,
+    settings: KbcSettings,
+    row: dict[str, Any],
+    work: Path,
 ) -> None:
     """Train one row, for some minutes or all epochs of its preset; keep its validation record."""
-    folder = work / target.parent.name / target.stem
+    folder, target = work / part / label, ROOT / "results" / part / f"{label}.json"
     if target.exists():
         return
     if RunFolder(folder).state.exists():
@@ -110,13 +115,13 @@ def train_row(
     else:
         if row["minutes"] is not None:
             epochs = epochs_within(graph, settings, rows()["base"], row["minutes"])
-            log.info("%s: %d epochs in %g minutes", target.stem, epochs, row["minutes"])
+            log.info("%s: %d epochs in %g minutes", label, epochs, row["minutes"])
             changed = {"epochs": epochs, "valid_every": max(1, epochs // 5)}
             settings = settings.model_copy(update=changed)
-        run = api.train(graph, settings, out=folder)
+        run = api.train(graph, settings, preset=row["preset"], out=folder)
     analysis = run.analyze("valid").overall()
-    write_json(target, {**run.record, "row": row, "analysis": analysis})
-    log.info("%s: %s", target.stem, analysis["metrics"]["argmax"])
+    write_json(target, {**run.record, "label": label, "row": row, "analysis": analysis})
+    log.info("%s: %s", label, analysis["metrics"]["argmax"])
 
 
 def train_depth(threads: int, work: Path) -> None:
@@ -126,8 +131,8 @@ def train_depth(threads: int, work: Path) -> None:
             change = {"max_steps": steps}
             settings = KbcSettings.build(preset, None, {**change, "threads": threads})
             row = {"preset": preset, "change": change, "minutes": None}
-            target = ROOT / "results" / "depth" / f"{data}-steps-{steps}.json"
-            train_row(target, load_graph(data), settings, row, work)
+            label = f"{data}-{preset}+max_steps={steps}"
+            train_row(label, "depth", load_graph(data), settings, row, work)
 
 
 def main() -> None:
@@ -153,8 +158,7 @@ def main() -> None:
         preset, change = ROWS[name]
         row = {"preset": preset, "change": change, "minutes": given.minutes}
         settings = settings.model_copy(update={"threads": given.threads})
-        target = ROOT / "results" / "ablation" / f"{name}.json"
-        train_row(target, graph, settings, row, given.work)
+        train_row(name, "ablation", graph, settings, row, given.work)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ekgn.tables import Table
+
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "results" / "inside"
 PAGE = ROOT / "docs" / "inside.md"
@@ -315,9 +317,9 @@ def _sweeps(sweeps: list[dict[str, Any]]) -> str:
             [
                 str(slots),
                 str(steps),
-                f"{100 * trial['metrics']['hits_at_10']:.1f}",
-                f"{trial['metrics']['mrr']:.3f}",
-                f"{trial['metrics']['mean_rank']:,.1f}",
+                f"{100 * trial['valid']['hits_at_10']:.1f}",
+                f"{trial['valid']['mrr']:.3f}",
+                f"{trial['valid']['mean_rank']:,.1f}",
                 f"{trial['epochs']:.1f}",
                 *((f"{paper[0]}", f"{paper[1]}") if paper else ("", "")),
             ]
@@ -328,7 +330,7 @@ def _sweeps(sweeps: list[dict[str, Any]]) -> str:
     columns = ["vectors", "steps", "hits@10 (%)", "MRR", "mean rank", "epochs"]
     columns += ["paper, FB15k: hits@10", "paper, FB15k: mean rank"]
     return (
-        f"The counterpart of the paper's Appendix A, on the {first['split']} split of "
+        f"The counterpart of the paper's Appendix A, on the validation split of "
         f"{first['data']}, with {budget} on one core for every cell. The paper's numbers stand "
         "beside ours for the trend: they are for FB15k, whose test facts mostly have their "
         "reverse in training.\n\n"
@@ -358,13 +360,12 @@ def _command(sweep: dict[str, Any], records: dict[str, Any]) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return Table("", columns, rows).markdown().rstrip()
 
 
 def _plain(text: str) -> str:
     """Text that Markdown shows as it is."""
-    for letter in "\\`*_|<>":
+    for letter in "\\`*_<>":
         text = text.replace(letter, "\\" + letter)
     return text
 

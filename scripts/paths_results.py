@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 from ekgn import api
-from ekgn.files import replace_file, write_json
+from ekgn.files import read_json, replace_file, write_json
 from ekgn.paths.baselines import baseline_record, dynamic_programming
 from ekgn.paths.evaluate import evaluate
 from ekgn.paths.graphs import PathsData, make
-from ekgn.paths.results import (
+from paths_tables import (
     DECODINGS,
     MAIN,
     decoding_table,
@@ -41,16 +42,16 @@ BASELINE: dict[str, Any] = {
     **dict.fromkeys(("input_dropout", "output_dropout", "decoder_dropout"), 0.15),
 }
 SYSTEMS: dict[str, dict[str, Any]] = {
-    "ekgn": {},
+    "EKGN": {},
     "seq2seq": BASELINE,
-    "ekgn-one-step": {"max_steps": 1},
+    "EKGN, T_max = 1": {"max_steps": 1},
 }
 # Trained for the first seed only.
 EXTRA: dict[str, dict[str, Any]] = {
-    "ekgn-once": {"lookups": "once"},
-    "seq2seq-low-dropout": {"system": "seq2seq"},
-    "seq2seq-subpaths": {**BASELINE, "subpaths": True, "epochs": 12},
-    "seq2seq-long": {**BASELINE, "epochs": 400},
+    "EKGN, asked once": {"lookups": "once"},
+    "seq2seq, the network's dropout": {"system": "seq2seq"},
+    "seq2seq, with sub-paths": {**BASELINE, "subpaths": True, "epochs": 12},
+    "seq2seq, as long as EKGN": {**BASELINE, "epochs": 400},
 }
 
 log = logging.getLogger("paths_results")
@@ -58,11 +59,12 @@ log = logging.getLogger("paths_results")
 
 def train_all(work: Path, seeds: list[int], threads: int, only: list[str] | None) -> None:
     """Make the graphs, train what is missing, evaluate it, keep the records."""
-    jobs = [(name, seed) for seed in seeds for name in SYSTEMS]
-    for name, seed in [*jobs, *((name, seeds[0]) for name in EXTRA)]:
-        target = RECORDS / f"{name}-seed{seed}.json"
-        if not target.exists() and (only is None or name in only):
-            train_one(name, seed, work, threads, target)
+    jobs = [(label, seed) for seed in seeds for label in SYSTEMS]
+    kept = [read_json(file) for file in RECORDS.glob("*.json")]
+    done = {(record["label"], record["data"]["seed"]) for record in kept}
+    for label, seed in [*jobs, *((label, seeds[0]) for label in EXTRA)]:
+        if (label, seed) not in done and (only is None or label in only):
+            train_one(label, seed, work, threads)
     for seed in seeds:
         data = graph_of(seed, work)
         result = evaluate(dynamic_programming(data), data.graph, data.test, "test")
@@ -77,25 +79,26 @@ def graph_of(seed: int, work: Path) -> PathsData:
     return PathsData.load(folder)
 
 
-def train_one(name: str, seed: int, work: Path, threads: int, target: Path) -> None:
+def train_one(label: str, seed: int, work: Path, threads: int) -> None:
     """One training, evaluated in every way the page shows."""
-    changes = {**SYSTEMS, **EXTRA}[name]
+    changes = {**SYSTEMS, **EXTRA}[label]
+    name = re.sub(r"\W+", "-", label.casefold())
     folder = work / f"{name}-seed{seed}"
-    log.info("training %s, graph seed %d", name, seed)
+    log.info("training %s, graph seed %d", label, seed)
     if (folder / "training_state.safetensors").exists():
         run = api.resume(folder)
     else:
         shutil.rmtree(folder, ignore_errors=True)
         changes = {**changes, "seed": seed, "threads": threads}
         run = api.train(graph_of(seed, work), changes, task="paths", out=folder)
-    keys = list(DECODINGS) if name in ("ekgn", "seq2seq") and seed == 0 else [MAIN]
+    keys = list(DECODINGS) if label in ("EKGN", "seq2seq") and seed == 0 else [MAIN]
     for key in keys:
         rule, beam, emit = key.removeprefix("test: ").split(", ")
         run.evaluate("test", run.decoding(rule, int(beam.removeprefix("beam ")), emit))
     for step in range(1, run.steps + 1 if run.steps > 1 else 1):
         run.evaluate("test", run.decoding(f"step:{step}"))
-    write_json(target, run.record)
-    log.info("%s seed %d: %s", name, seed, run.record["evaluations"][keys[0]]["all"])
+    write_json(RECORDS / f"{name}-seed{seed}.json", {**run.record, "label": label})
+    log.info("%s seed %d: %s", label, seed, run.record["evaluations"][keys[0]]["all"])
 
 
 def page(template: str, folder: Path = RECORDS) -> str:

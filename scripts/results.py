@@ -1,6 +1,6 @@
 """Publish runs: evaluate them, keep their records in results/kbc, and write docs/results.md.
 
-    python scripts/results.py add RUN [NAME]   # evaluate, by rule and by forced step, and keep
+    python scripts/results.py add RUN          # evaluate, by rule and by forced step, and keep
     python scripts/results.py page             # write the page from the records alone
 
 The table of results in the README is written too. A test fails when either is not what the records
@@ -18,7 +18,8 @@ from typing import Any
 
 from ekgn.canvas import GREY
 from ekgn.files import read_json, replace_file, write_json
-from ekgn.paths.results import read_records, system_rows
+from ekgn.tables import Table
+from paths_tables import read_records, system_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
@@ -27,7 +28,6 @@ PAGE = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
 NOTES = RESULTS / "notes.md"
 PICTURE = ROOT / "docs" / "images" / "curves.svg"
-NAMES = {"transe": "TransE", "rotate": "RotatE", "complex": "ComplEx", "conve": "ConvE"}
 PAPER = {"WN18": (95.3, 249), "FB15k": (92.7, 38), "FB15k-237": (46.4, 211)}
 # Best elsewhere, hits@10 / mean rank, with where the figure is from.
 ELSEWHERE = {
@@ -53,7 +53,14 @@ answers; dashed, the paper's test result.
 """
 
 
-def add(run: Path, name: str) -> None:
+def label_of(run: Any) -> str:
+    """What a run is of: DATA-PRESET, and what was changed of the preset but its seed."""
+    changes = {k: v for k, v in run.config["overrides"].items() if k not in ("seed", "threads")}
+    words = [f"{run.graph.name.casefold()}-{run.config['preset']}"]
+    return "+".join([*words, *(f"{name}={value}" for name, value in changes.items())])
+
+
+def add(run: Path) -> None:
     """Evaluate a run on test, and on validation also at every forced step; keep its record."""
     from ekgn import api
 
@@ -64,7 +71,9 @@ def add(run: Path, name: str) -> None:
     if loaded.settings.rules_share:
         loaded.network_alone("test")
     analysis = loaded.analyze("valid").overall()
-    write_json(RECORDS / f"{name}.json", {**loaded.record, "analysis": analysis})
+    label = label_of(loaded)
+    record = {**loaded.record, "label": label, "analysis": analysis}
+    write_json(RECORDS / f"{label}-seed{loaded.settings.seed}.json", record)
 
 
 def page(results: Path = RESULTS) -> str:
@@ -72,30 +81,31 @@ def page(results: Path = RESULTS) -> str:
     kbc, ablation, depth, peers = (
         _records(results / part) for part in ("kbc", "ablation", "depth", "peers")
     )
+    rows = {record["label"]: record for record in ablation}
     parts = [INTRO, _main_table(kbc), CURVES.format(digest=_digest(kbc))]
     if ablation:
-        parts += [_ablation_table(ablation), _rules_table(ablation["base"])]
+        parts += [_ablation_table(rows), _rules_table(rows["base"])]
     if depth:
         parts.append(_depth_table(depth, kbc))
     if peers and ablation:
-        parts.append(_peers_table(peers, ablation["base"]))
-    bench = _records(results / "bench")
-    if "growth_entities" in bench.get("speed", {}):
-        parts.append(_speed_tables(bench["speed"]))
+        parts.append(_peers_table(peers, rows["base"]))
+    bench = read_json(results / "bench" / "speed.json")
+    if "growth_entities" in bench:
+        parts.append(_speed_tables(bench))
     parts.append(NOTES.read_text(encoding="utf-8") + "\n")
-    parts += [_details(name, record) for name, record in kbc.items()]
+    parts += [_details(record) for record in kbc]
     return "".join(parts).rstrip() + "\n"
 
 
-def _records(folder: Path) -> dict[str, Any]:
-    return {file.stem: read_json(file) for file in sorted(folder.glob("*.json"))}
+def _records(folder: Path) -> list[Any]:
+    return [read_json(file) for file in sorted(folder.glob("*.json"))]
 
 
-def _groups(records: dict[str, Any]) -> dict[str, list[Any]]:
-    """The seeds of one recipe together: DATA-PRESET[+SETTING=VALUE]-seedN, without the seed."""
+def _groups(records: list[Any]) -> dict[str, list[Any]]:
+    """The seeds of one label together."""
     groups: dict[str, list[Any]] = {}
-    for name, record in records.items():
-        groups.setdefault(name.rpartition("-seed")[0] or name, []).append(record)
+    for record in records:
+        groups.setdefault(record["label"], []).append(record)
     return groups
 
 
@@ -107,7 +117,7 @@ def _over_seeds(group: list[Any]) -> tuple[list[Any], dict[str, float], float]:
     return found, mean, fmean(record["wall_seconds"] for record in group) / 60
 
 
-def _main_table(records: dict[str, Any]) -> str:
+def _main_table(records: list[Any]) -> str:
     """One row for each data and preset: the mean over its seeds."""
     rows = []
     for name, group in _groups(records).items():
@@ -146,10 +156,10 @@ def _network_alone(group: list[Any]) -> str:
 def readme_table(results: Path = RESULTS) -> str:
     """The results in the README: one row for each data of the paper's first task, one for paths."""
     rows = []
-    for name, group in _groups(_records(results / "kbc")).items():
+    for label, group in _groups(_records(results / "kbc")).items():
         data, (_, mean, minutes) = group[0]["data"]["name"], _over_seeds(group)
-        preset, *changes = name.removeprefix(data.casefold() + "-").split("+")
-        recipe = ", ".join([f"preset `{preset}`", *(f"`{change}`" for change in changes)])
+        _, *changes = label.split("+")
+        recipe = ", ".join([f"preset `{group[0]['preset']}`", *(f"`{one}`" for one in changes)])
         alone = _network_alone(group)
         rows.append(
             [
@@ -171,13 +181,13 @@ def readme_table(results: Path = RESULTS) -> str:
     return _table(columns, rows)
 
 
-def _digest(records: dict[str, Any]) -> str:
+def _digest(records: list[Any]) -> str:
     """What the picture of the curves was drawn from."""
-    curves = {name: record["curve"] for name, record in records.items()}
+    curves = [[record["label"], record["curve"]] for record in records]
     return hashlib.sha256(json.dumps(curves, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def draw_curves(records: dict[str, Any]) -> None:
+def draw_curves(records: list[Any]) -> None:
     """Validation hits@10 and mean rank over the minutes of training, one column for each data."""
     from ekgn.canvas import BLUE, RED, new_figure, save
 
@@ -250,13 +260,13 @@ def _rules_table(base: dict[str, Any]) -> str:
     )
 
 
-def _depth_table(depth: dict[str, Any], kbc: dict[str, Any]) -> str:
+def _depth_table(depth: list[Any], kbc: list[Any]) -> str:
     """T_max 1 and 5 beside the published runs of the same preset, by equal numbers of epochs."""
     rows = []
     for data, runs in _by_data(depth).items():
-        preset = runs[0]["row"]["preset"]
-        start = f"{data.casefold()}-{preset}-"
-        runs = [*runs, *(record for name, record in kbc.items() if name.startswith(start))]
+        preset = runs[0]["preset"]
+        published = f"{data.casefold()}-{preset}"
+        runs = [*runs, *(record for record in kbc if record["label"] == published)]
         for run in sorted(runs, key=lambda run: run["settings"]["max_steps"]):
             steps, found = run["settings"]["max_steps"], run["analysis"]["metrics"]
             rows.append(
@@ -277,15 +287,15 @@ def _depth_table(depth: dict[str, Any], kbc: dict[str, Any]) -> str:
     )
 
 
-def _by_data(records: dict[str, Any]) -> dict[str, list[Any]]:
+def _by_data(records: list[Any]) -> dict[str, list[Any]]:
     """Records by the name of their data."""
     found: dict[str, list[Any]] = {}
-    for record in records.values():
+    for record in records:
         found.setdefault(record["data"]["name"], []).append(record)
     return found
 
 
-def _peers_table(peers: dict[str, Any], base: dict[str, Any]) -> str:
+def _peers_table(peers: list[Any], base: dict[str, Any]) -> str:
     """Hits@10 after equal wall time beside PyKEEN's models."""
     metrics = base["analysis"]["metrics"]["argmax"]
     per_epoch = base["wall_seconds"] / base["epochs"]
@@ -299,12 +309,12 @@ def _peers_table(peers: dict[str, Any], base: dict[str, Any]) -> str:
             "see *Speed*",
         ]
     ]
-    for name, record in peers.items():
+    for record in peers:
         evaluation = record["pykeen_evaluation"]
         per_epoch = record["seconds_per_epoch"]
         rows.append(
             [
-                f"PyKEEN {NAMES.get(name, name)}",
+                f"PyKEEN {record['label']}",
                 _pair(record["valid"]),
                 str(record["epochs"]),
                 "more than all" if per_epoch is None else f"{per_epoch:.0f}",
@@ -313,7 +323,7 @@ def _peers_table(peers: dict[str, Any], base: dict[str, Any]) -> str:
             ]
         )
     minutes, threads = base["row"]["minutes"], base["environment"]["threads"]
-    triples = next(iter(peers.values()))["pykeen_evaluation"]["triples"]
+    triples = peers[0]["pykeen_evaluation"]["triples"]
     return (
         f"## After {minutes:g} minutes, beside PyKEEN\n\n"
         f"FB15k-237, validation, all ranked by our ranker after {minutes:g} minutes of training on "
@@ -385,7 +395,7 @@ def _speed_tables(bench: dict[str, Any]) -> str:
     )
 
 
-def _details(name: str, record: dict[str, Any]) -> str:
+def _details(record: dict[str, Any]) -> str:
     """One run: its settings, its machine, what each step reaches, its categories."""
     settings, environment = record["settings"], record["environment"]
     evaluations = record["evaluations"]
@@ -403,13 +413,13 @@ def _details(name: str, record: dict[str, Any]) -> str:
         for kind, sides in test["categories"].items()
     ]
     return (
-        f"## {name}\n\n"
+        f"## {record['label']}, seed {settings['seed']}\n\n"
         f"{record['epochs']:.0f} epochs in {record['wall_seconds'] / 60:.0f} minutes on "
         f"{_threads(environment['threads'])} of {environment['processor']} (load average at the "
-        f"end {environment['load_average']}), seed {settings['seed']}, "
+        f"end {environment['load_average']}), "
         f"{record['parameters']:,} parameters, {settings['max_steps']} steps, "
         f"{settings['num_slots']} memory vectors, {settings['embedding_dim']} dimensions. "
-        f"All settings are in `results/kbc/{name}.json`.{_time_to_paper(record)}\n\n"
+        f"All settings are in its record.{_time_to_paper(record)}\n\n"
         "Validation, by answer rule, at every forced step, and with the attention replaced by its "
         "mean:\n\n"
         + _table(["rule", "hits@10 / MR", "MRR"], rows)
@@ -437,8 +447,7 @@ def _time_to_paper(record: dict[str, Any]) -> str:
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
+    return Table("", columns, rows).markdown()
 
 
 def _threads(number: int) -> str:
@@ -465,12 +474,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("action", choices=["add", "page"])
     parser.add_argument("run", nargs="?", type=Path)
-    parser.add_argument("name", nargs="?")
     given = parser.parse_args()
     if given.action == "add":
         if given.run is None:
             parser.error("add needs the folder of a run")
-        add(given.run, given.name or given.run.name)
+        add(given.run)
     draw_curves(_records(RECORDS))
     for file, text in ((PAGE, page()), (README, readme())):
         _write(file, text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import runpy
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -125,15 +124,11 @@ def test_train_resumes(folder: Path) -> None:
     assert found["task"] == "paths" and found["epochs"] == 2.0
 
 
-def test_results_of_records(folder: Path, tmp_path: Path) -> None:
-    call("evaluate", folder / "run", "--no-forced")
-    shutil.copy(folder / "run" / "record.json", tmp_path / "a.json")
+def test_baselines_keep_a_record_that_says_what_it_is(folder: Path, tmp_path: Path) -> None:
     call("baselines", folder / "data", "--out", tmp_path / "b.json")
-    rows = {row["system"]: row for row in answered("results", tmp_path)}
-    assert set(rows) == {"EKGN, T_max = 2", "dynamic programming"}
-    assert rows["dynamic programming"]["total"] == 30
-    assert "T_max = 2" in call("results", tmp_path)
-    assert "No records in" in error("results", tmp_path / "none")
+    record = json.loads((tmp_path / "b.json").read_text())
+    assert record["label"] == "dynamic programming" and record["task"] == "paths"
+    assert record["evaluations"]["test: fewest hops"]["all"]["total"] == 30
 
 
 def results_script() -> dict[str, Any]:

@@ -158,7 +158,7 @@ def test_the_docs_script_makes_records_and_page(
     assert "## Memory size and steps" not in page
     metrics = {"hits_at_10": 0.4, "mrr": 0.2, "mean_rank": 200.0}
     settings = {"num_slots": 64, "max_steps": 5}
-    trial = {"state": "finished", "settings": settings, "metrics": metrics, "epochs": 9.0}
+    trial = {"state": "finished", "settings": settings, "valid": metrics, "epochs": 9.0}
     axes = [{"name": name, "values": [value]} for name, value in settings.items()]
     sweep = {"data": "FB15k-237", "split": "test", "budget": 5.0, "preset": None, "axes": axes}
     folder = tmp_path / "sweep"

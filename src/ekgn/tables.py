@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 NUMERIC = "0123456789-.–+"
+NO_NUMBER = ("none", "n/a", "∞")
 LATEX = str.maketrans(
     {
         **{letter: "\\" + letter for letter in "&%$#_{}"},
@@ -122,7 +123,7 @@ class Table:
         """Which columns hold numbers."""
         by_column = zip(*self.texts(), strict=True) if self.rows else [()] * len(self.columns)
         return [
-            place > 0 and all(not text or text[0] in NUMERIC for text in texts)
+            place > 0 and all(not text or text[0] in NUMERIC or text in NO_NUMBER for text in texts)
             for place, texts in enumerate(by_column)
         ]
 

@@ -230,23 +230,3 @@ def explain(
         ],
     )
     display.console.print(f"* answered from step {explanation.answered_at}.")
-
-
-@app.command()
-def results(
-    folder: Annotated[Path, typer.Argument(help="Folder of records.")] = Path("results/paths"),
-    json: Json = False,
-) -> None:
-    """The table of all systems, from the records of finished runs, beside the paper's."""
-    from ekgn.cli import display
-    from ekgn.paths.results import read_records, system_rows
-
-    rows = system_rows(read_records(folder))
-    if json:
-        display.print_json([row.as_dict() for row in rows])
-        return
-    display.table(
-        "Correct and valid of 10,000 test paths, mean over graph seeds",
-        ["system", "correct", "by graph seed", "valid", "parameters", "minutes", "paper"],
-        [[*row.cells(), row.paper] for row in rows],
-    )

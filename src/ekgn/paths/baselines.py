@@ -53,8 +53,8 @@ def baseline_record(data: PathsData, result: Evaluation) -> dict[str, Any]:
     """A record shaped like that of a run, so that tables read both."""
     return {
         "task": "paths",
+        "label": "dynamic programming",
         "data": data.describe(),
-        "settings": {"system": "dynamic programming"},
         "environment": environment(torch.device("cpu")),
         "evaluations": {f"{result.split}: fewest hops": result.as_dict()},
     }

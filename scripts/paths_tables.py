@@ -1,9 +1,9 @@
-"""Tables over the records of finished runs, and the page made of them."""
+"""The tables of docs/paths.md, made from the records in results/paths."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from ekgn.errors import EkgnError
 from ekgn.files import read_json
 from ekgn.paths.settings import PathsSettings
+from ekgn.tables import Table
 
 Record = dict[str, Any]
 MAIN = "test: argmax, beam 4, any"
@@ -48,10 +49,6 @@ class Row:
     minutes: float
     updates: float
 
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON-able values."""
-        return asdict(self)
-
     @property
     def paper(self) -> str:
         """What the paper reports for this system: correct, and valid if it says so."""
@@ -79,31 +76,11 @@ def read_records(folder: Path) -> list[Record]:
     return records
 
 
-def system_of(record: Record) -> str:
-    """What a record is of, in words: the system and how it departs from the main comparison."""
-    settings = record["settings"]
-    if settings["system"] == "dynamic programming":
-        return "dynamic programming"
-    network = settings["system"] == "ekgn"
-    words = ["EKGN" if network else "seq2seq"]
-    if network and settings["max_steps"] != 5:
-        words.append(f"T_max = {settings['max_steps']}")
-    if settings["subpaths"]:
-        words.append("with sub-paths")
-    if not network and settings["epochs"] > 100:
-        words.append("as long as EKGN")
-    if not network and settings["input_dropout"] < 0.1:
-        words.append("the network's dropout")
-    if network and settings["lookups"] == "once":
-        words.append("asked once")
-    return ", ".join(words)
-
-
 def groups(records: Iterable[Record]) -> dict[str, list[Record]]:
     """Records by system, in the order of the tables, each by graph seed."""
     found: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda record: record["data"]["seed"]):
-        found.setdefault(system_of(record), []).append(record)
+        found.setdefault(record["label"], []).append(record)
     known = [name for name in ORDER if name in found]
     return {name: found[name] for name in [*known, *(set(found) - set(known))]}
 
@@ -138,12 +115,6 @@ def system_rows(records: Iterable[Record], decoding: str = MAIN) -> list[Row]:
     return rows
 
 
-def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown, numbers to the right."""
-    lines = ["| " + " | ".join(columns) + " |", "|---|" + "---:|" * (len(columns) - 1)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
-
-
 def systems_table(records: list[Record]) -> str:
     """The three systems and their ablations beside the paper's numbers."""
     columns = ["system", "correct (mean)", "by graph seed", "valid", "paper"]
@@ -153,7 +124,7 @@ def systems_table(records: list[Record]) -> str:
         _, correct, by_seed, valid, parameters, minutes = row.cells()
         updates = f"{row.updates:,.0f}" if row.updates else "none"
         rows.append([row.system, correct, by_seed, valid, row.paper, parameters, updates, minutes])
-    return markdown(columns, rows)
+    return Table("", columns, rows).markdown()
 
 
 def decoding_table(records: list[Record]) -> str:
@@ -167,7 +138,9 @@ def decoding_table(records: list[Record]) -> str:
         if all(system in by_system for system in systems):
             found = [by_system[system].cells() for system in systems]
             rows.append([words, *(cell for cells in found for cell in (cells[1], cells[3]))])
-    return markdown(["decoding", "EKGN correct", "valid", "seq2seq correct", "valid"], rows)
+    return Table(
+        "", ["decoding", "EKGN correct", "valid", "seq2seq correct", "valid"], rows
+    ).markdown()
 
 
 def steps_table(records: list[Record]) -> str:
@@ -197,10 +170,8 @@ def steps_table(records: list[Record]) -> str:
     if alone:
         cells = alone.cells()
         rows.append(["trained with T_max = 1", cells[1], cells[3], "10,000", ""])
-    return markdown(
-        ["answer taken from", "correct", "valid", "queries that stop here", "correct of these"],
-        rows,
-    )
+    columns = ["answer taken from", "correct", "valid", "queries that stop here"]
+    return Table("", [*columns, "correct of these"], rows).markdown()
 
 
 def hops_table(records: list[Record]) -> str:
@@ -218,7 +189,7 @@ def hops_table(records: list[Record]) -> str:
                 for what in ("correct", "valid")
             ]
     columns = ["hops", "paths", *(f"{s}: {w}" for s in systems for w in ("correct", "valid"))]
-    return markdown(columns, by_hops.values())
+    return Table("", columns, by_hops.values()).markdown()
 
 
 def departures_table() -> str:
@@ -228,4 +199,4 @@ def departures_table() -> str:
         [f"`{name}`", str(fields[name].default), str(value), str(fields[name].description)]
         for name, value in PathsSettings.PRESETS["base"].items()
     ]
-    return markdown(["setting", "paper", "base", "meaning"], rows)
+    return Table("", ["setting", "paper", "base", "meaning"], rows).markdown()
