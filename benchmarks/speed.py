@@ -25,9 +25,10 @@ from ekgn.checkpoint import RunFolder
 from ekgn.files import write_json
 from ekgn.kbc.answers import Answers
 from ekgn.kbc.graph import KnowledgeGraph, Vocabulary, load_graph
+from ekgn.kbc.model import scorer
 from ekgn.kbc.ranking import rank_split
 from ekgn.kbc.settings import KbcSettings
-from ekgn.kbc.task import KbcTask, scorer
+from ekgn.kbc.task import KbcTask
 from ekgn.records import environment
 from ekgn.trainer import Trainer
 from reference import ReferenceModel

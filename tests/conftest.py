@@ -63,6 +63,7 @@ def tiny_settings(**changes: object) -> KbcSettings:
         "epochs": 40,
         "valid_every": 10,
         "penalty": 0.0,
+        "negatives": 0,
         "dropout": 0.0,
         "network_rate": 0.01,
         "threads": THREADS,

@@ -26,9 +26,8 @@ from ekgn.kbc.memory_map import (
     short_relation,
     spread,
 )
-from ekgn.kbc.model import KbcModel
+from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.run import KbcRun
-from ekgn.kbc.task import scorer
 from tests.conftest import tiny_settings
 from tests.tolerance import assert_metrics_of, unclear
 

@@ -55,12 +55,15 @@ class ToyModel(nn.Module):
         odd_B: Tensor = self.layers(bits_BN)[:, 0]
         return odd_B
 
-    def loss(self, batch: Numbers, max_steps: int | None = None) -> ToyLoss:
+    def loss(self, batch: Numbers, done: float = 1.0) -> ToyLoss:
         error = nn.functional.binary_cross_entropy_with_logits(self(batch.bits_BN), batch.odd_B)
         return ToyLoss(error, (-error).exp())
 
     def constrain(self, touched: Any) -> None:
         """Nothing is kept within limits."""
+
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters())
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class ToyTask:
         self.settings = settings
 
     @classmethod
-    def open(cls, data: str, settings: ToySettings) -> ToyTask:
+    def open(cls, data: str, settings: ToySettings, on_progress: object = None) -> ToyTask:
         return cls(int(data), settings)
 
     @classmethod
@@ -114,6 +117,9 @@ class ToyTask:
 
     def new_model(self) -> ToyModel:
         return ToyModel(self.settings.width)
+
+    def update_bytes(self) -> int:
+        return 4 * self.settings.batch_size * self.settings.width
 
     def validate(self, model: ToyModel) -> dict[str, float]:
         return {"right": share_right(model, self.limit)}

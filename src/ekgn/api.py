@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ekgn.trainer import Listener, Trainer
 
 __all__ = ["Run", "list_runs", "load", "prepare", "reopen", "resume", "train"]
 
+OnProgress = Callable[[int, int], None]
 # What a training that goes on may change: anything else would make it another training.
 RESUMABLE = (
     *("epochs", "valid_every", "patience", "budget_minutes"),
@@ -70,19 +71,24 @@ def prepare(
     out: str | Path | None = None,
     data_dir: str | Path | None = None,
     names: str | Path | Sequence[str | Path] = (),
+    on_progress: OnProgress | None = None,
     **overrides: Any,
 ) -> Trainer:
-    """A training that has not begun; fit() begins it."""
+    """A training that has not begun; fit() begins it.
+
+    What the settings leave open is chosen here; `on_progress` is told of it, if it takes long.
+    """
     task_class = pieces(task).get("run").task_class
     chosen, start = _settings(task_class.settings_class, preset, settings, overrides)
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"on_progress": on_progress}
     if data_dir:
         options["data_dir"] = Path(data_dir)
     if names:
         options["names"] = [Path(n) for n in ([names] if isinstance(names, str | Path) else names)]
     job = task_class.open(data, chosen, **options)
     name = "-".join(filter(None, (job.describe()["name"], start)))
-    return Trainer(job, RunFolder(Path(out) if out else new_run_path(name)), preset=start)
+    folder = RunFolder(Path(out) if out else new_run_path(name))
+    return Trainer(job, folder, None, start, chosen.changes_of(start))
 
 
 def _settings(

@@ -4,7 +4,7 @@ Each task has its own kind of run beside it (ekgn.kbc.run, ekgn.paths.run), and 
 which task has which. A task class is what the trainer needs (ekgn.trainer.Task), and besides
 
     settings_class                    its settings, a subclass of ekgn.config.Settings
-    open(data, settings, **options)   the task over data as a user gives it
+    open(data, settings, **options)   the task over data as a user gives it; on_progress is one
     load(folder, settings)            the task over the data that a run keeps
 """
 
@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol, Self
 from ekgn.checkpoint import RunFolder, load_weights, read_lines
 from ekgn.errors import EkgnError
 from ekgn.records import environment
-from ekgn.trainer import choose_device
+from ekgn.trainer import choose_device, outline
 
 RUNS = Path("runs")
 NOT_MEASURED = ("step", "epoch", "seconds", "loss", "expected_reward", "learning_rate")
@@ -55,7 +55,7 @@ class Run(ABC):
         self.settings = self.folder.read_settings(self.task_class.settings_class)
         self.task = self.task_class.load(self.path, self.settings)
         self.device = choose_device(device or self.settings.device)
-        weights, self.checkpoint = load_weights(self.folder.model, self.task.outline())
+        weights, self.checkpoint = load_weights(self.folder.model, outline(self.task))
         self.model = self.task.new_model()
         self.model.load_state_dict(weights)
         self.model.to(self.device).eval()

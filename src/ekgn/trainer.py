@@ -64,7 +64,6 @@ class Task(Protocol):
     def batches(self) -> Batches: ...
 
     def new_model(self) -> Any: ...
-    def outline(self) -> torch.nn.Module: ...  # the model on the meta device: sizes only
     def update_bytes(self) -> int: ...  # of the largest tensors that an update needs
     def validate(self, model: Any) -> dict[str, float]: ...
     def save_data(self, folder: Path) -> None: ...
@@ -120,10 +119,17 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def outline(task: Any) -> torch.nn.Module:
+    """The model of a task on the meta device: its sizes, which take no memory."""
+    with torch.device("meta"):
+        model: torch.nn.Module = task.new_model()
+        return model
+
+
 def check_memory(task: Task) -> None:
     """Refuse a training whose model, optimizer state and batches are larger than free memory."""
     states = {"sgd": 0, "adagrad": 1, "adam": 2}[task.settings.optimizer]
-    model = sum(p.numel() * p.element_size() for p in task.outline().parameters())
+    model = sum(p.numel() * p.element_size() for p in outline(task).parameters())
     needed, free = (1 + states) * model + task.update_bytes(), free_memory()
     if needed > free:
         raise EkgnError(
@@ -159,12 +165,11 @@ class Trainer:
         # Sums depend on the threads they are split over: a resumed run takes as many.
         self.settings: Settings = task.settings.model_copy(update={"threads": threads})
         # What was asked for, for the record: the settings as changes of a preset.
-        changes = self.settings.changes_of(preset) if overrides is None else dict(overrides)
+        changes = task.settings.changes_of(preset) if overrides is None else dict(overrides)
         self.asked = {"preset": preset, "overrides": changes}
         self.listener = listener
         self.device = choose_device(self.settings.device)
         check_memory(task)
-        torch.set_flush_denormal(True)  # a sure softmax makes them, and products with them crawl
         torch.manual_seed(self.settings.seed)
         self.model = task.new_model().to(self.device)
         self.optimizers = Optimizers(self.model, self.settings)
@@ -183,7 +188,11 @@ class Trainer:
             self._resume() if resume else self._begin()
             if self.settings.tensorboard:
                 self._board = _summary_writer(self.run.path)
-            self._train(signals)
+            torch.set_flush_denormal(True)  # a sure softmax makes them: products with them crawl
+            try:
+                self._train(signals)
+            finally:
+                torch.set_flush_denormal(False)
             if signals.wanted:
                 self._save_state()
                 if not self.run.has_weights():
@@ -247,13 +256,21 @@ class Trainer:
         batch = self.task.batches(*divmod(step, self.per_epoch))
         return self.model.loss(batch.to(self.device), step / self.total_steps)
 
-    def _work(self) -> Work:
-        """What the updates of each phase cost, by the time of a forward pass at its start."""
+    def _firsts(self) -> list[int]:
+        """The first update of each phase."""
         starts = {
             math.ceil(share * self.settings.epochs) * self.per_epoch
             for share in self.settings.phases()
         }
-        firsts = sorted(starts - {self.total_steps})
+        return sorted(starts - {self.total_steps})
+
+    def _phase(self, step: int) -> int:
+        """How many phases have begun after so many updates."""
+        return sum(step > first for first in self._firsts())
+
+    def _work(self) -> Work:
+        """What the updates of each phase cost, by the time of a forward pass at its start."""
+        firsts = self._firsts()
         if len(firsts) == 1:
             return Work(firsts, [1.0], self.total_steps)
         self.model.eval()  # as it is, weights and running averages
@@ -290,7 +307,9 @@ class Trainer:
         self.model.train()
         value = metrics[self.task.selection]
         progress.metrics = {"step": progress.step, **metrics}
-        if value > progress.best:
+        # The best weights are of the last phase: what an earlier one has not trained yet is missing.
+        later = self._phase(progress.step) > self._phase(progress.best_step)
+        if later or value > progress.best:
             progress.best, progress.best_step, progress.stale = value, progress.step, 0
             self._save_weights()
         else:

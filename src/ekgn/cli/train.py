@@ -104,11 +104,12 @@ def _train(
     from ekgn.cli import display
 
     given = {name: value for name, value in new.items() if value}
-    trainer = (
-        api.reopen(resume, **overrides)
-        if resume
-        else api.prepare(data, task=task, **given, **overrides)
-    )
+    with display.ranking_progress("choosing settings") as on_progress:
+        trainer = (
+            api.reopen(resume, **overrides)
+            if resume
+            else api.prepare(data, task=task, on_progress=on_progress, **given, **overrides)
+        )
     path = trainer.run.path
     _announce(trainer)
     try:

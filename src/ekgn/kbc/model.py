@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ekgn.kbc.answers import Ints
 from ekgn.kbc.batches import Batch
 from ekgn.kbc.partition import Candidates, Workspace, log_partition, log_sums
 from ekgn.kbc.products import cubes, product, relation_size
+from ekgn.kbc.ranking import Scorer
 from ekgn.kbc.settings import KbcSettings
 from ekgn.network.inference import Inference, step_weights
 from ekgn.network.l1 import l1_distances, l1_pairs
@@ -273,3 +276,18 @@ def _table(rows: int, size: int, settings: KbcSettings) -> Table:
     if settings.has_product:
         return Table(weight.mul_(PRODUCT_START))
     return Table(F.normalize(weight, dim=1))
+
+
+def scorer(model: KbcModel, rule: str | None = None) -> Scorer:
+    """The model as a function from queries to scores of all entities."""
+    device = model.answers.weight.device
+
+    def scores(heads: Ints, relations: Ints) -> Tensor:
+        with torch.no_grad():
+            query = (
+                torch.from_numpy(np.ascontiguousarray(heads)).to(device),
+                torch.from_numpy(np.ascontiguousarray(relations)).to(device),
+            )
+            return model.scores(model(*query), rule)
+
+    return scores

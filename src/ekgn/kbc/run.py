@@ -22,11 +22,11 @@ from ekgn.kbc.answers import Answers
 from ekgn.kbc.explain import Explainer, Explanation
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.memory_map import MemoryMap
-from ekgn.kbc.model import KbcModel
+from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.ranking import Evaluation, Scorer, rank_split, summarise
 from ekgn.kbc.rules import Rules
 from ekgn.kbc.settings import KbcSettings
-from ekgn.kbc.task import KbcTask, scorer
+from ekgn.kbc.task import KbcTask
 from ekgn.run import Run
 
 if TYPE_CHECKING:

@@ -16,22 +16,27 @@ class KbcSettings(Settings):
         "score with one step is that of DistMult, ComplEx or RESCAL",
         "s_1, o_1",
     )
-    embedding_dim: int = knob(100, "size of entity and relation vectors", "k", ge=2, le=65_536)
+    embedding_dim: int = knob(
+        100, "size of entity and relation vectors (0: chosen by the graph)", "k", ge=0, le=65_536
+    )
+    batch_size: int = knob(64, "instances in a mini-batch (0: chosen by the graph)", ge=0, le=10**7)
     distance_scale: float = knob(
         5.0, "scale of the L1 distance of output and entity (paper's form)", "γ", gt=0, le=1e6
     )
     negatives: int = knob(
         20,
         "sampled wrong answers: of each triple in the paper's form; over a product shared by the "
-        "batch and weighted to stand for all (sampled softmax), 0 for every entity (1vsAll)",
+        "batch and weighted to stand for all (sampled softmax), 0 for every entity (1vsAll), "
+        "-1: chosen by the graph",
         "|D| - 1",
-        ge=0,
+        ge=-1,
         le=10**7,
     )
     penalty: float = knob(
         0.0,
-        "weight of |h|³ + |r|³ + |t|³ of each training fact (N3), over a product",
-        ge=0,
+        "weight of |h|³ + |r|³ + |t|³ of each training fact (N3), over a product (-1: chosen by "
+        "short trainings, on validation)",
+        ge=-1,
         le=1e6,
     )
     state_size: int = knob(
@@ -63,9 +68,9 @@ class KbcSettings(Settings):
         "paper-log": {"objective": "log"},
         "base": {
             "first_answer": "complex",
-            "embedding_dim": 400,
-            "negatives": 0,
-            "penalty": 0.05,
+            "embedding_dim": 0,
+            "negatives": -1,
+            "penalty": -1.0,
             "max_steps": 3,
             "steps_from": 0.8,
             "change_penalty": 0.02,
@@ -74,7 +79,7 @@ class KbcSettings(Settings):
             "step_loss": 0.5,
             "optimizer": "adagrad",
             "learning_rate": 0.1,
-            "batch_size": 400,
+            "batch_size": 0,
             "epochs": 25,
             "valid_every": 5,
         },

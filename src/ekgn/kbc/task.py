@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,16 @@ import torch
 from torch import Tensor
 
 from ekgn.errors import EkgnError
-from ekgn.kbc.answers import Answers, Ints
+from ekgn.files import read_json, write_json
+from ekgn.kbc.answers import Answers
 from ekgn.kbc.batches import Batches
+from ekgn.kbc.choose import OnProgress, choose
 from ekgn.kbc.graph import KnowledgeGraph, load_graph
-from ekgn.kbc.model import KbcModel
+from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.ranking import Metrics, filter_answers, rank_split
 from ekgn.kbc.settings import KbcSettings
+
+CHOICES = "choices.json"
 
 
 class KbcTask:
@@ -28,11 +32,17 @@ class KbcTask:
     selection = "hits_at_10"
     unit = "queries"
 
-    def __init__(self, graph: KnowledgeGraph, settings: KbcSettings) -> None:
-        if not len(graph.train):
-            raise EkgnError(f"{graph.name} has no training triples.")
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        settings: KbcSettings,
+        choices: Mapping[str, Any] | None = None,
+    ) -> None:
         self.graph = graph
         self.settings = settings
+        if not len(graph.train):
+            raise EkgnError(f"{graph.name} has no training triples.")
+        self.choices = dict(choices or {})  # what was chosen for this graph, and why
 
     @classmethod
     def open(
@@ -42,16 +52,21 @@ class KbcTask:
         *,
         data_dir: Path | None = None,
         names: Sequence[Path] = (),
+        on_progress: OnProgress | None = None,
     ) -> KbcTask:
-        """The task over a graph, or over a benchmark, folder or file that holds one."""
+        """The task over a graph, or over a benchmark, folder or file that holds one.
+
+        What the settings leave open is chosen for the graph, which may take a while.
+        """
         if not isinstance(data, KnowledgeGraph):
             data = load_graph(data, data_dir=data_dir, names=names, seed=settings.seed)
-        return cls(data, settings)
+        return cls(data, *choose(data, settings, on_progress))
 
     @classmethod
     def load(cls, folder: Path, settings: KbcSettings) -> KbcTask:
         """The task over the graph that a run keeps."""
-        return cls(KnowledgeGraph.load(folder), settings)
+        choices = read_json(folder / CHOICES) if (folder / CHOICES).exists() else None
+        return cls(KnowledgeGraph.load(folder), settings, choices)
 
     @cached_property
     def batches(self) -> Batches:
@@ -72,11 +87,6 @@ class KbcTask:
 
     def new_model(self) -> KbcModel:
         return KbcModel(self.graph.num_entities, self.graph.num_relations, self.settings)
-
-    def outline(self) -> KbcModel:
-        """The model without memory: only its sizes."""
-        with torch.device("meta"):
-            return KbcModel(self.graph.num_entities, self.graph.num_relations, self.settings)
 
     def update_bytes(self) -> int:
         """Of one update's states, attention and scores, and of the candidates' vectors."""
@@ -101,22 +111,10 @@ class KbcTask:
 
     def save_data(self, folder: Path) -> None:
         self.graph.save(folder)
+        if self.choices:
+            write_json(folder / CHOICES, self.choices)
 
     def describe(self) -> dict[str, Any]:
         """What was trained on, for the record."""
-        return self.graph.describe()
-
-
-def scorer(model: KbcModel, rule: str | None = None) -> Callable[[Ints, Ints], Tensor]:
-    """The model as a function from queries to scores of all entities."""
-    device = model.answers.weight.device
-
-    def scores(heads: Ints, relations: Ints) -> Tensor:
-        with torch.no_grad():
-            query = (
-                torch.from_numpy(np.ascontiguousarray(heads)).to(device),
-                torch.from_numpy(np.ascontiguousarray(relations)).to(device),
-            )
-            return model.scores(model(*query), rule)
-
-    return scores
+        chosen = {"chosen": self.choices} if self.choices else {}
+        return {**self.graph.describe(), **chosen}

@@ -6,8 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ekgn.paths.batches import Batches
 from ekgn.paths.decode import Emit
 from ekgn.paths.evaluate import evaluate, solver
@@ -29,7 +27,9 @@ class PathsTask:
         self.settings = settings
 
     @classmethod
-    def open(cls, data: str | Path | PathsData, settings: PathsSettings) -> PathsTask:
+    def open(
+        cls, data: str | Path | PathsData, settings: PathsSettings, on_progress: object = None
+    ) -> PathsTask:
         """The task over paths, or over a folder made by `ekgn paths make`."""
         return cls(data if isinstance(data, PathsData) else PathsData.load(Path(data)), settings)
 
@@ -49,11 +49,6 @@ class PathsTask:
 
     def new_model(self) -> PathsModel:
         return PathsModel(self.data.graph.num_nodes, self.settings)
-
-    def outline(self) -> PathsModel:
-        """The model without memory: only its sizes."""
-        with torch.device("meta"):
-            return PathsModel(self.data.graph.num_nodes, self.settings)
 
     def update_bytes(self) -> int:
         """Of one update's states, attention and scores of the nodes."""

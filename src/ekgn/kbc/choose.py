@@ -1,0 +1,118 @@
+"""What the default leaves open, chosen for the graph at hand: a setting whose value says so.
+
+Sizes follow from counts, by the rules written here. The penalty does not: one graph is best learned
+by heart, another is not, and no count says which. So a few penalties are tried in short trainings
+of small vectors, and validation decides, by hits@10.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from ekgn.kbc.answers import Answers
+from ekgn.kbc.batches import Batches
+from ekgn.kbc.graph import KnowledgeGraph
+from ekgn.kbc.model import KbcModel, scorer
+from ekgn.kbc.ranking import Metrics, filter_answers, rank_split
+from ekgn.kbc.settings import KbcSettings
+from ekgn.optimizers import Optimizers
+
+log = logging.getLogger(__name__)
+
+EXACT_OPERATIONS = 4e13  # of an epoch: beyond it the softmax is sampled
+LARGE_OPERATIONS = 6e12  # of an exact epoch of 400 numbers: beyond it vectors are smaller
+SAMPLED = 2_000
+# The values that leave a setting open.
+OPEN = {"batch_size": 0, "embedding_dim": 0, "negatives": -1, "penalty": -1.0}
+PENALTIES = (0.003, 0.04, 0.1)
+TRIED_SIZE, TRIED_UPDATES, TRIED_FACTS = 128, 800, 2_000
+OnProgress = Callable[[int, int], None]
+"""Called with how many updates were done now, and how many there are in all."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A penalty, and what a short training with it reached on validation."""
+
+    penalty: float
+    hits_at_10: float
+    mrr: float
+    mean_rank: float
+
+
+def choose(
+    graph: KnowledgeGraph, settings: KbcSettings, on_progress: OnProgress | None = None
+) -> tuple[KbcSettings, dict[str, Any]]:
+    """The settings with nothing left open, and what was chosen and why, for the record."""
+    left = {name for name, value in OPEN.items() if getattr(settings, name) == value}
+    if not left or not len(graph.train):
+        return settings, {}
+    torch.set_num_threads(settings.threads or torch.get_num_threads())
+    found = _by_counts(graph, settings)
+    why: dict[str, Any] = {name: value for name, value in found.items() if name in left}
+    chosen = settings.model_copy(update=why)
+    if "penalty" in left:
+        tried = try_penalties(graph, chosen, on_progress)
+        best = max(tried, key=lambda one: one.hits_at_10).penalty if tried else PENALTIES[1]
+        chosen = chosen.model_copy(update={"penalty": best})
+        why |= {"penalty": best, "tried": [asdict(one) for one in tried]}
+    return chosen, why
+
+
+def _by_counts(graph: KnowledgeGraph, settings: KbcSettings) -> dict[str, int]:
+    """Batches of about 1/300 of the queries; large vectors and every entity where time allows."""
+    queries = len(Answers(graph.train, graph.num_relations))
+    operations = 6.0 * queries * graph.num_entities  # of an epoch, for each number of a vector
+    found = {
+        "batch_size": min(400, max(32, queries // 300)),
+        "embedding_dim": 400 if 400 * operations <= LARGE_OPERATIONS else 256,
+    }
+    size = settings.embedding_dim or found["embedding_dim"]
+    found["negatives"] = 0 if size * operations <= EXACT_OPERATIONS else SAMPLED
+    return found
+
+
+def try_penalties(
+    graph: KnowledgeGraph, settings: KbcSettings, on_progress: OnProgress | None = None
+) -> list[Tried]:
+    """A short training of the first answer with each penalty; none where nothing is held out."""
+    if not len(graph.valid):
+        return []
+    small = min(TRIED_SIZE, settings.embedding_dim)
+    tried = []
+    for penalty in PENALTIES:
+        changes = {"embedding_dim": small, "penalty": penalty, "max_steps": 1}
+        one = _try(graph, settings.model_copy(update=changes), on_progress)
+        log.info("penalty %g: validation hits@10 %.1f%%", penalty, 100 * one.hits_at_10)
+        tried.append(one)
+    return tried
+
+
+def _try(graph: KnowledgeGraph, settings: KbcSettings, on_progress: OnProgress | None) -> Tried:
+    torch.manual_seed(settings.seed)
+    model = KbcModel(graph.num_entities, graph.num_relations, settings)
+    optimizers = Optimizers(model, settings)
+    batches = Batches(Answers(graph.train, graph.num_relations), graph.num_entities, settings)
+    epochs = max(2, math.ceil(TRIED_UPDATES / len(batches)))
+    total = epochs * len(batches)
+    for step in range(total):
+        loss = model.loss(batches(*divmod(step, len(batches))), 0.0)
+        optimizers.update(loss.total, 1.0)
+        if on_progress:
+            on_progress(1, len(PENALTIES) * total)
+    ranks = rank_split(
+        scorer(model.eval()),
+        graph,
+        "valid",
+        known=filter_answers(graph, "valid"),
+        limit=TRIED_FACTS,
+        seed=settings.seed,
+    )
+    found = Metrics.over(ranks.realistic, ranks.candidates)
+    return Tried(settings.penalty, found.hits_at_10, found.mrr, found.mean_rank)
