@@ -199,7 +199,7 @@ def _build(found: DataFiles, sums: dict[str, str], split: dict[str, Any] | None)
         },
         "overlaps": _overlaps(splits),
         "split": split,
-        "unseen": {name: _unseen(splits["train"], splits[name]) for name in ("valid", "test")},
+        "unseen": {name: unseen_names(splits["train"], splits[name]) for name in ("valid", "test")},
     }
     return KnowledgeGraph(
         found.name,
@@ -303,7 +303,7 @@ def _overlaps(splits: dict[str, Triples]) -> dict[str, int]:
     }
 
 
-def _unseen(train: Triples, rows: Triples) -> dict[str, int]:
+def unseen_names(train: Triples, rows: Triples) -> dict[str, int]:
     """Entities and relations of a split that train does not have, and the triples they are in."""
     entities = ~np.isin(rows[:, [0, 2]], train[:, [0, 2]])
     relations = ~np.isin(rows[:, 1], train[:, 1])
