@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the command line."""
-    for command in (info, datasets, settings):
+    for command in (info, names, datasets, settings):
         app.command()(command)
 
 
@@ -119,7 +119,7 @@ def _print_twins(found: Summary) -> None:
     if found.twins:
         display.console.print()
         display.table(
-            f"Relations that repeat others ({min(MOST_ROWS, len(found.twins))} of {len(found.twins)})",
+            f"Relations that repeat others ({len(found.twins)}, at most {MOST_ROWS} shown)",
             ["relation", "", "other", "share of its facts", "test facts told"],
             [
                 [
@@ -157,6 +157,19 @@ def _run_summary(path: Path) -> dict[str, Any]:
         },
         "settings": read_json(path / "config.json")["settings"],
     }
+
+
+def names(
+    run: Annotated[str, typer.Argument(help="A run's folder, or its name under runs/.")],
+    file: Annotated[Path, typer.Argument(help="A file of id, label, description.")],
+) -> None:
+    """Give the entities and relations of a run readable names, after training."""
+    from ekgn import api
+    from ekgn.cli import display
+    from ekgn.kbc.graph import add_names
+
+    count = add_names(api.find_run(run), file)
+    display.console.print(f"{count:,} names were added to {run}.")
 
 
 def datasets(data_dir: DataDir = None, json: Json = False) -> None:
