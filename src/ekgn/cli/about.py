@@ -1,4 +1,4 @@
-"""The commands that tell what there is: datasets, info, settings."""
+"""The commands around data: datasets, info, names, fetch; and the settings there are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the command line."""
-    for command in (info, names, datasets, settings):
+    for command in (info, names, fetch, datasets, settings):
         app.command()(command)
 
 
@@ -170,6 +170,21 @@ def names(
 
     count = add_names(api.find_run(run), file)
     display.console.print(f"{count:,} names were added to {run}.")
+
+
+def fetch(
+    endpoint: Annotated[str, typer.Argument(help="The address of a SPARQL endpoint.")],
+    query: Annotated[Path, typer.Argument(help="A file with a CONSTRUCT or SELECT query.")],
+    out: Annotated[Path, typer.Argument(help="The file to write; its ending is the answer's.")],
+) -> None:
+    """Ask a SPARQL endpoint for triples and keep them as a file to train on."""
+    from ekgn.cli import display
+    from ekgn.kbc.sparql import fetch as fetch_triples
+    from ekgn.kbc.triples import decode
+    from ekgn.kbc.unpack import read_bytes
+
+    path = fetch_triples(endpoint, decode(query, read_bytes(query)), out)
+    display.console.print(f"Written to {path}. Next: ekgn info {path}")
 
 
 def datasets(data_dir: DataDir = None, json: Json = False) -> None:
