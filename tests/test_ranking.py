@@ -14,8 +14,9 @@ from torch import Tensor
 from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Ints
 from ekgn.kbc.graph import KnowledgeGraph
-from ekgn.kbc.ranking import Metrics, rank_split, relation_categories, summarise
+from ekgn.kbc.ranking import Metrics, rank_split, summarise
 from ekgn.kbc.rules import Rules
+from ekgn.kbc.summary import relation_categories
 
 from .conftest import vocabulary
 from .tolerance import rank_bounds

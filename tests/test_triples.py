@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-import importlib.util
+import importlib
 import io
 import lzma
 import re
@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ekgn.errors import EkgnError
-from ekgn.kbc import triples
+from ekgn.kbc import triples, unpack
 from ekgn.kbc.columns import COLUMNS, header_order
 from ekgn.kbc.triples import format_of, gather_names, read_names, read_triples
 
@@ -27,8 +27,14 @@ Rows = list[tuple[str, str, str]]
 THREE: Rows = [("a", "r", "b"), ("b", "r", "c"), ("é ü", "s", "東京")]
 
 
-HAS_ZSTD = sys.version_info >= (3, 14) or importlib.util.find_spec("backports.zstd") is not None
-needs_zstd = pytest.mark.skipif(not HAS_ZSTD, reason="needs backports.zstd")
+def has(module: str) -> bool:
+    try:
+        return importlib.import_module(module) is not None
+    except ImportError:
+        return False
+
+
+needs_zstd = pytest.mark.skipif(not has(unpack._ZSTD), reason=f"needs {unpack._ZSTD}")
 
 
 def write(path: Path, content: str | bytes) -> Path:

@@ -307,7 +307,7 @@ class Trainer:
         self.model.train()
         value = metrics[self.task.selection]
         progress.metrics = {"step": progress.step, **metrics}
-        # The best weights are of the last phase: what an earlier one has not trained yet is missing.
+        # The best weights are of the last phase: earlier ones have parts that are not trained yet.
         later = self._phase(progress.step) > self._phase(progress.best_step)
         if later or value > progress.best:
             progress.best, progress.best_step, progress.stale = value, progress.step, 0

@@ -1,4 +1,4 @@
-"""The commands that tell what there is: datasets, info, settings."""
+"""The commands around data: datasets, info, names, fetch; and the settings there are."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from ekgn.kbc.settings import KbcSettings
 
 if TYPE_CHECKING:
     from ekgn.kbc.graph import Vocabulary
+    from ekgn.kbc.summary import Summary
 
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the command line."""
-    for command in (info, runs, datasets, settings):
+    for command in (info, runs, names, fetch, datasets, settings):
         app.command()(command)
 
 
@@ -29,8 +30,9 @@ def info(
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
-    """What a run or a data set holds."""
+    """What a run or a data set holds; for data, what to know before training on it."""
     from ekgn.cli import display
+    from ekgn.kbc.summary import summarise_graph
     from ekgn.kbc.task import KbcTask
     from ekgn.run import find_run
 
@@ -49,6 +51,9 @@ def info(
     summary = task.describe()
     if is_run:
         summary |= _run_summary(path)
+    else:
+        found = summarise_graph(task.graph)
+        summary["summary"] = found.as_dict()
     if json:
         display.print_json(summary)
         return
@@ -58,6 +63,74 @@ def info(
         if summary.get(key):
             display.console.print()
             display.table(key, ["", ""], [[k, str(v)] for k, v in summary[key].items()])
+    if not is_run:
+        _print_summary(found)
+
+
+MOST_ROWS = 20
+
+
+def _print_summary(found: Summary) -> None:
+    """Relations, degrees, relations that repeat others, unseen and odd names."""
+    from ekgn.cli import display
+
+    rows = [
+        [row.label, row.category]
+        + [f"{count:,}" for count in (row.train, row.valid, row.test, row.heads, row.tails)]
+        for row in found.relations[:MOST_ROWS]
+    ]
+    left = len(found.relations) - len(rows)
+    display.console.print()
+    columns = ["relation", "kind", "train", "valid", "test", "heads", "tails"]
+    display.table(f"Relations{f' ({left} more with --json)' if left else ''}", columns, rows)
+    degrees = found.degrees
+    hubs = ", ".join(f"{name} ({count:,})" for name, count in found.most_connected[:3])
+    display.console.print(
+        f"\nFacts per entity in train: median {degrees['p50']:,.0f}, mean {degrees['mean']:,.1f}, "
+        f"nine in ten at most {degrees['p90']:,.0f}; {degrees['with_one']:,} have one, "
+        f"{degrees['with_none']:,} have none. Most: {hubs}."
+    )
+    for split, unseen in found.unseen.items():
+        if unseen["triples"]:
+            display.console.print(
+                f"Never seen in train: {unseen['entities']:,} entities and {unseen['relations']:,} "
+                f"relations, in {unseen['triples']:,} {split} facts."
+            )
+    _print_twins(found)
+    if found.odd_names:
+        display.console.print()
+        display.table(
+            "Names to look at",
+            ["name", "count", "for example"],
+            [
+                [f"{odd.kind} {odd.problem}", f"{odd.count:,}", "; ".join(odd.examples)]
+                for odd in found.odd_names
+            ],
+        )
+
+
+def _print_twins(found: Summary) -> None:
+    from ekgn.cli import display
+
+    shares = {name: display.percent(share) for name, share in found.given_away.items()}
+    display.console.print(
+        f"\nTold by training: {shares['by_inverse_or_duplicate_relations']} of the test facts, "
+        f"through relations that repeat others. Of {shares['reversed_pair_in_train']} the reversed "
+        f"pair is in train, of {shares['same_pair_in_train']} the pair itself, in some relation."
+    )
+    if found.twins:
+        display.console.print()
+        display.table(
+            f"Relations that repeat others ({len(found.twins)}, at most {MOST_ROWS} shown)",
+            ["relation", "", "other", "share of its facts", "test facts told"],
+            [
+                [
+                    *(twin.relation, twin.kind, twin.other),
+                    *(display.percent(twin.share), f"{twin.test_facts:,}"),
+                ]
+                for twin in found.twins[:MOST_ROWS]
+            ],
+        )
 
 
 def _print_names(names: Vocabulary, json: bool) -> None:
@@ -130,6 +203,34 @@ def runs(
         for run in found
     ]
     display.console.print(Table(f"Runs in {folder}", columns, rows).rich())
+
+
+def names(
+    run: Annotated[str, typer.Argument(help="A run's folder, or its name under runs/.")],
+    file: Annotated[Path, typer.Argument(help="A file of id, label, description.")],
+) -> None:
+    """Give the entities and relations of a run readable names, after training."""
+    from ekgn.cli import display
+    from ekgn.kbc.graph import add_names
+    from ekgn.run import find_run
+
+    count = add_names(find_run(run), file)
+    display.console.print(f"{count:,} names were added to {run}.")
+
+
+def fetch(
+    endpoint: Annotated[str, typer.Argument(help="The address of a SPARQL endpoint.")],
+    query: Annotated[Path, typer.Argument(help="A file with a CONSTRUCT or SELECT query.")],
+    out: Annotated[Path, typer.Argument(help="The file to write; its ending is the answer's.")],
+) -> None:
+    """Ask a SPARQL endpoint for triples and keep them as a file to train on."""
+    from ekgn.cli import display
+    from ekgn.kbc.sparql import fetch as fetch_triples
+    from ekgn.kbc.triples import decode
+    from ekgn.kbc.unpack import read_bytes
+
+    path = fetch_triples(endpoint, decode(query, read_bytes(query)), out)
+    display.console.print(f"Written to {path}. Next: ekgn info {path}")
 
 
 def datasets(data_dir: DataDir = None, json: Json = False) -> None:

@@ -29,8 +29,8 @@ from ekgn.kbc.ranking import (
     Scorer,
     filter_answers,
     rank_split,
-    relation_categories,
 )
+from ekgn.kbc.summary import relation_categories
 from ekgn.network.inference import Inference
 from ekgn.network.network import Memory
 

@@ -17,7 +17,7 @@ _TAIL_OF_HEAD = {
     "src": "dst",
     "from": "to",
 }
-_RELATION_WORDS = {
+RELATION_WORDS = {
     *("relation", "rel", "r", "predicate", "pred", "p", "property"),
     *("edge", "type", "label", "interaction", "relationship", "relation_type", "edge_type"),
 }
@@ -47,7 +47,7 @@ def header_order(fields: Sequence[str | None]) -> list[str] | None:
     """
     words = [(value or "").lstrip("#?").strip().casefold().replace(" ", "_") for value in fields]
     for head, tail in _TAIL_OF_HEAD.items():
-        relation = next((word for word in words if word in _RELATION_WORDS), None)
+        relation = next((word for word in words if word in RELATION_WORDS), None)
         if relation is not None and words.count(head) == 1 and words.count(tail) == 1:
             roles = {head: "head", tail: "tail", relation: "relation"}
             return [roles.pop(word, "") for word in words]

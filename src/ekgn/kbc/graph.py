@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,12 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from ekgn.errors import EkgnError, did_you_mean
-from ekgn.files import replace_file, replace_folder
+from ekgn.files import read_json, replace_file, replace_folder, write_json
 from ekgn.kbc import datasets
-from ekgn.kbc.columns import COLUMNS, Names
+from ekgn.kbc.columns import COLUMNS, Names, TripleFile
 from ekgn.kbc.datasets import SPLITS, DataFiles
-from ekgn.kbc.triples import gather_names, read_triples
+from ekgn.kbc.frames import names_of, triples_of
+from ekgn.kbc.triples import gather_names, read_names, read_triples
 from ekgn.kbc.vocabulary import Vocabulary as Vocabulary
 
 logger = logging.getLogger(__name__)
@@ -123,7 +124,47 @@ class KnowledgeGraph:
             for kind in ("entities", "relations")
         )
         train, valid, test = (arrays[name].astype(np.int64) for name in SPLITS)
-        return cls(words["name"], entities, relations, train, valid, test, words["source"])
+        graph = cls(words["name"], entities, relations, train, valid, test, words["source"])
+        return graph.with_names(_added_names(folder))
+
+    def with_names(self, names: Names) -> KnowledgeGraph:
+        """The same graph with other labels and descriptions for some ids."""
+        if not names:
+            return self
+        return dataclasses.replace(
+            self,
+            entities=self.entities.with_names(names),
+            relations=self.relations.with_names(names),
+        )
+
+
+def add_names(folder: Path, file: Path) -> int:
+    """Give ids of the graph in `folder` the names in `file`; returns how many there were.
+
+    They are kept in a file of their own, names.json, so that the graph stays what was trained on.
+    """
+    graph = KnowledgeGraph.load(folder)
+    known = {*graph.entities.ids, *graph.relations.ids}
+    found = {key: words for key, words in read_names(file).items() if key in known}
+    if not found:
+        raise EkgnError(f"{file} names none of the {len(known):,} ids of {graph.name}.")
+    write_json(folder / "names.json", {**_added_names(folder), **found})
+    return len(found)
+
+
+def _added_names(folder: Path) -> Names:
+    """What `add_names` has kept."""
+    path = folder / "names.json"
+    if not path.exists():
+        return {}
+    names = read_json(path)
+    try:
+        return {key: (str(label), str(about)) for key, (label, about) in names.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise EkgnError(
+            f"{path} is damaged: expected a label and a description by id. "
+            "Delete it, and add the names again with: ekgn names RUN FILE"
+        ) from None
 
 
 def _digest(vocabulary: bytes, arrays: dict[str, NDArray[Any]]) -> str:
@@ -135,10 +176,10 @@ def _digest(vocabulary: bytes, arrays: dict[str, NDArray[Any]]) -> str:
 
 
 def load_graph(
-    data: str | Path,
+    data: Any,
     *,
     data_dir: Path | None = None,
-    names: Sequence[Path] = (),
+    names: Sequence[Path] | Mapping[str, Any] = (),
     seed: int = 0,
     valid_share: float = 0.05,
     test_share: float = 0.05,
@@ -148,9 +189,15 @@ def load_graph(
 
     Splits that have no file are held out from train with `seed`, so that every entity and every
     relation stays in train. Later `names` files win over earlier ones and over the data's own.
+
+    DATA may also be in memory: a polars or pandas frame, an array, a NetworkX graph, rows of head,
+    relation, tail, or a dict with those for train, valid and test. `names` may be a dict.
     """
+    given, paths = ({}, names) if not isinstance(names, Mapping) else (names_of(names), ())
+    if not isinstance(data, str | Path):
+        return _from_memory(data, given, seed, {"valid": valid_share, "test": test_share})
     found = datasets.find_data(data, data_dir)
-    found = dataclasses.replace(found, names=(*found.names, *map(Path, names)))
+    found = dataclasses.replace(found, names=(*found.names, *map(Path, paths)))
     sums = {split: datasets.sha256_of(path) for split, path in found.files.items()}
     if found.benchmark is not None:
         found.benchmark.check_sums(found.files["train"].parent, sums)
@@ -163,12 +210,40 @@ def load_graph(
         graph = _build(found, sums, split)
         _store(graph, cached)
     _report(graph)
-    return graph
+    return graph.with_names(given)
+
+
+def _from_memory(data: Any, names: Names, seed: int, shares: dict[str, float]) -> KnowledgeGraph:
+    """A graph from what is already in Python: one thing to split, or one for each split."""
+    parts = data if isinstance(data, dict) else {"train": data}
+    if "train" not in parts or not parts.keys() <= set(SPLITS):
+        raise EkgnError(f"Data for {', '.join(map(str, parts))}: expected train, valid, test.")
+    files = {name: triples_of(parts[name]) for name in SPLITS if name in parts}
+    sums = {
+        name: hashlib.sha256(file.frame.write_csv().encode()).hexdigest()
+        for name, file in files.items()
+    }
+    missing = {name: share for name, share in shares.items() if name not in files}
+    split = {"seed": seed, "shares": missing} if missing else None
+    found = DataFiles("data", {name: Path(f"{name} in memory") for name in files})
+    graph = _assemble(found, files, sums, split)
+    _report(graph)
+    return graph.with_names(names)
 
 
 def _build(found: DataFiles, sums: dict[str, str], split: dict[str, Any] | None) -> KnowledgeGraph:
-    """Read, number, hold out where asked, and note what a reader of results should know."""
+    """Read the files and put them together."""
     files = {name: read_triples(path) for name, path in found.files.items()}
+    return _assemble(found, files, sums, split)
+
+
+def _assemble(
+    found: DataFiles,
+    files: dict[str, TripleFile],
+    sums: dict[str, str],
+    split: dict[str, Any] | None,
+) -> KnowledgeGraph:
+    """Number, hold out where asked, and note what a reader of results should know."""
     coded, entity_ids, relation_ids = _encode({name: file.frame for name, file in files.items()})
     if found.benchmark is not None:
         lines = tuple(len(coded[name]) for name in SPLITS)
@@ -198,12 +273,12 @@ def _build(found: DataFiles, sums: dict[str, str], split: dict[str, Any] | None)
         },
         "overlaps": _overlaps(splits),
         "split": split,
-        "unseen": {name: _unseen(splits["train"], splits[name]) for name in ("valid", "test")},
+        "unseen": {name: unseen_names(splits["train"], splits[name]) for name in ("valid", "test")},
     }
     return KnowledgeGraph(
         found.name,
-        entities=_vocabulary(entities, names),
-        relations=_vocabulary(relations, names),
+        entities=Vocabulary.plain(entities).with_names(names),
+        relations=Vocabulary.plain(relations).with_names(names),
         train=splits["train"],
         valid=splits["valid"],
         test=splits["test"],
@@ -285,12 +360,6 @@ def _by_appearance(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return codes[np.argsort(first)]
 
 
-def _vocabulary(ids: list[str], names: Names) -> Vocabulary:
-    words = [names.get(identifier, ("", "")) for identifier in ids]
-    labels = tuple(label or identifier for identifier, (label, _) in zip(ids, words, strict=True))
-    return Vocabulary(tuple(ids), labels, tuple(description for _, description in words))
-
-
 def _overlaps(splits: dict[str, Triples]) -> dict[str, int]:
     """How many triples of a later split are in an earlier one; they are kept."""
     frames = {
@@ -302,7 +371,7 @@ def _overlaps(splits: dict[str, Triples]) -> dict[str, int]:
     }
 
 
-def _unseen(train: Triples, rows: Triples) -> dict[str, int]:
+def unseen_names(train: Triples, rows: Triples) -> dict[str, int]:
     """Entities and relations of a split that train does not have, and the triples they are in."""
     entities = ~np.isin(rows[:, [0, 2]], train[:, [0, 2]])
     relations = ~np.isin(rows[:, 1], train[:, 1])

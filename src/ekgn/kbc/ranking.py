@@ -19,6 +19,7 @@ from torch import Tensor
 from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Answers, Ints, with_inverses
 from ekgn.kbc.graph import KnowledgeGraph
+from ekgn.kbc.summary import relation_categories
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -202,22 +203,6 @@ class Evaluation:
 
 
 CATEGORIES = ("1-1", "1-M", "M-1", "M-M")
-
-
-def relation_categories(graph: KnowledgeGraph) -> list[str]:
-    """1-1, 1-M, M-1 or M-M by the mean tails per head and heads per tail in train (over 1.5: M)."""
-    categories = []
-    for relation in range(graph.num_relations):
-        facts = graph.train[graph.train[:, 1] == relation]
-        if not len(facts):
-            categories.append("unseen")
-            continue
-        tails_per_head = len(facts) / len(np.unique(facts[:, 0]))
-        heads_per_tail = len(facts) / len(np.unique(facts[:, 2]))
-        categories.append(
-            ("M" if heads_per_tail >= 1.5 else "1") + "-" + ("M" if tails_per_head >= 1.5 else "1")
-        )
-    return categories
 
 
 def summarise(ranks: Ranks, graph: KnowledgeGraph, split: str) -> Evaluation:

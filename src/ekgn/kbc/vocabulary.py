@@ -11,6 +11,7 @@ import polars as pl
 
 from ekgn.errors import EkgnError
 from ekgn.kbc import datasets
+from ekgn.kbc.columns import Names
 
 _SHARED = -1
 
@@ -22,6 +23,22 @@ class Vocabulary:
     ids: tuple[str, ...]
     labels: tuple[str, ...]
     descriptions: tuple[str, ...]
+
+    @classmethod
+    def plain(cls, ids: Iterable[str]) -> Vocabulary:
+        """Identifiers that are their own labels."""
+        kept = tuple(ids)
+        return cls(kept, kept, ("",) * len(kept))
+
+    def with_names(self, names: Names) -> Vocabulary:
+        """The same identifiers, with the labels and descriptions given for some of them."""
+        old = zip(self.ids, self.labels, self.descriptions, strict=True)
+        words = [(names.get(key, ("", "")), label, about) for key, label, about in old]
+        return Vocabulary(
+            self.ids,
+            tuple(new[0] or label for new, label, _ in words),
+            tuple(new[1] or about for new, _, about in words),
+        )
 
     def __len__(self) -> int:
         return len(self.ids)
