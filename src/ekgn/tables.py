@@ -123,21 +123,23 @@ class Table:
         """Which columns hold numbers."""
         by_column = zip(*self.texts(), strict=True) if self.rows else [()] * len(self.columns)
         return [
-            place > 0 and all(not text or text[0] in NUMERIC or text in NO_NUMBER for text in texts)
-            for place, texts in enumerate(by_column)
+            any(texts) and all(not t or t[0] in NUMERIC or t in NO_NUMBER for t in texts)
+            for texts in by_column
         ]
 
-    def rich(self) -> RichTable:
-        """For the terminal. Cells are text: nothing in them is taken for markup."""
+    def rich(self, clean: Callable[[str], str] = str) -> RichTable:
+        """For the terminal. Texts are cleaned, and nothing in them is taken for markup."""
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        title = Text(self.title, style="bold") if self.title else None
+        title = Text(clean(self.title), style="bold") if self.title else None
         grid = RichTable(title=title, title_justify="left", box=None, pad_edge=False)
         for name, right in zip(self.names, self._to_the_right(), strict=True):
-            grid.add_column(Text(name), justify="right" if right else "left", overflow="fold")
+            grid.add_column(
+                Text(clean(name)), justify="right" if right else "left", overflow="fold"
+            )
         for row in self.texts():
-            grid.add_row(*map(Text, row))
+            grid.add_row(*(Text(clean(cell.replace("\n", "␊"))) for cell in row))
         return grid
 
     def markdown(self) -> str:

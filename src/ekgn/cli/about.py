@@ -202,7 +202,7 @@ def runs(
         else [run["run"], run["task"], run["data"], run["preset"], "not finished", None, None]
         for run in found
     ]
-    display.console.print(Table(f"Runs in {folder}", columns, rows).rich())
+    display.show(Table(f"Runs in {folder}", columns, rows))
 
 
 def names(

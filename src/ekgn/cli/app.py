@@ -10,9 +10,10 @@ import typer
 
 from ekgn import __version__
 from ekgn.cli.options import Json, Top
+from ekgn.tables import percent
 
 if TYPE_CHECKING:
-    from ekgn.kbc.ranking import Evaluation, Metrics
+    from ekgn.kbc.ranking import Evaluation
     from ekgn.kbc.run import KbcRun, Prediction
     from ekgn.run import Run
 
@@ -74,7 +75,7 @@ def evaluate(
         return
     values = found.headline()
     table = metrics_table(f"{loaded.path} {split}", list(values), {"model": values})
-    display.console.print(table.rich())
+    display.show(table)
 
 
 def _evaluate_kbc(
@@ -102,47 +103,22 @@ def print_evaluation(
 ) -> None:
     """The metrics of a split as tables, beside those of other ways to answer."""
     from ekgn.cli import display
+    from ekgn.kbc.ranking import HEADLINE, category_table
+    from ekgn.tables import in_words, metrics_table
 
-    rows = [("model", evaluation.micro)]
-    rows += [(name, other.micro) for name, other in beside.items() if other]
-    rows += [
-        ("model, ties broken for it", evaluation.optimistic),
-        ("model, ties broken against it", evaluation.pessimistic),
-        *((f"model, {side} missing", metrics) for side, metrics in evaluation.sides.items()),
-    ]
-    columns = ["", "hits@10", "hits@3", "hits@1", "MRR", "mean rank", "AMRI"]
-    display.table(title, columns, [_metrics_row(name, metrics) for name, metrics in rows])
+    rows = {"model": evaluation.micro}
+    rows |= {name: other.micro for name, other in beside.items() if other}
+    rows["model, ties broken for it"] = evaluation.optimistic
+    rows["model, ties broken against it"] = evaluation.pessimistic
+    rows |= {f"model, {side} missing": metrics for side, metrics in evaluation.sides.items()}
+    display.show(metrics_table(title, [*HEADLINE, "adjusted_mean_rank_index"], rows))
     display.console.print()
-    display.table(
-        "By relation category (hits@10 / mean rank)",
-        ["category", "triples", "head missing", "tail missing"],
-        [
-            [kind, f"{sides['tail'].count:,}", *(_pair(sides[side]) for side in ("head", "tail"))]
-            for kind, sides in evaluation.categories.items()
-        ],
-    )
-    macro = evaluation.macro
+    display.show(category_table(evaluation.as_dict()["categories"]))
     display.console.print(
-        f"\nMean over relations (macro): hits@10 {display.percent(macro['hits_at_10'])}, "
-        f"MRR {macro['mrr']:.3f}. Entities never seen in training: "
-        f"{evaluation.unseen['entities']:,} in {evaluation.unseen['triples']:,} triples (counted)."
+        f"\nMean over relations (macro): {in_words(evaluation.macro)}. "
+        f"Entities never seen in training: {evaluation.unseen['entities']:,} in "
+        f"{evaluation.unseen['triples']:,} triples (counted)."
     )
-
-
-def _metrics_row(name: str, metrics: Metrics) -> list[str]:
-    from ekgn.cli.display import percent
-
-    return [
-        name,
-        *(percent(x) for x in (metrics.hits_at_10, metrics.hits_at_3, metrics.hits_at_1)),
-        f"{metrics.mrr:.3f}",
-        f"{metrics.mean_rank:,.1f}",
-        f"{metrics.adjusted_mean_rank_index:.3f}",
-    ]
-
-
-def _pair(metrics: Metrics) -> str:
-    return f"{100 * metrics.hits_at_10:.1f} / {metrics.mean_rank:,.0f}"
 
 
 @app.command()
@@ -176,8 +152,6 @@ def predict(
 
 
 def _prediction_row(prediction: Prediction) -> list[str]:
-    from ekgn.cli.display import percent
-
     return [
         str(prediction.rank),
         prediction.label,

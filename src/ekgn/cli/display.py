@@ -14,8 +14,9 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
+
+from ekgn.tables import Table, in_words
 
 # What a terminal may obey instead of showing: control characters, marks that turn the direction of
 # writing, line separators, and halves of characters, which cannot be written at all.
@@ -78,24 +79,13 @@ def _finite(value: Any) -> Any:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A plain table: the first column to the left, numbers to the right."""
-    grid = Table(title=title, title_justify="left", box=None, pad_edge=False, title_style="bold")
-    numeric = [all(_looks_numeric(row[i]) for row in rows) for i in range(len(columns))]
-    for name, right in zip(columns, numeric, strict=True):
-        grid.add_column(name, justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(*(cell.replace("\n", "␊") for cell in row))
-    console.print(grid)
+    """A table of texts."""
+    show(Table(title, columns, rows))
 
 
-def _looks_numeric(text: str) -> bool:
-    return not text or text[0] in "0123456789-.–" or text in ("n/a", "∞")
-
-
-def percent(share: float) -> str:
-    """0.4567 -> 45.7%, with more digits where they matter."""
-    value = 100 * share
-    return f"{value:.1f}%" if value >= 0.1 or value == 0 else f"{value:.1g}%"
+def show(table: Table) -> None:
+    """A table: words to the left, numbers to the right."""
+    console.print(table.rich(visible))
 
 
 @contextmanager
@@ -134,13 +124,8 @@ def training_progress(unit: str, per_step: int) -> Iterator[Callable[[Any, int, 
 
 
 def _latest(progress: Any) -> str:
-    shown = [f"loss {progress.loss:.3f}"]
-    for name, value in progress.metrics.items():
-        if name != "step":
-            words = name.replace("_at_", "@").replace("_", " ")
-            number = f"{value:.1%}" if value <= 1 else f"{value:,.0f}"
-            shown.append(f"{words} {number}")
-    return "  ".join(shown)
+    measured = {name: value for name, value in progress.metrics.items() if name != "step"}
+    return "  ".join([f"loss {progress.loss:.3f}", in_words(measured)])
 
 
 @contextmanager

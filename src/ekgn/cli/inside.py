@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ekgn.cli.options import DataDir, Json
+from ekgn.tables import percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from ekgn.kbc.analysis import Analysis, StopProfile
     from ekgn.kbc.explain import Explanation, NearPair, Step, StepAnswer
     from ekgn.kbc.memory_map import MemoryMap, RelationUse
-    from ekgn.kbc.ranking import Metrics
     from ekgn.kbc.run import KbcRun
     from ekgn.sweep import Sweep, Trial
 
@@ -102,8 +102,6 @@ def _print_explanation(found: Explanation) -> None:
 def _step_rows(found: Explanation, step: Step) -> list[tuple[str, RenderableType]]:
     from rich.text import Text
 
-    from ekgn.cli.display import percent
-
     here = step.number == found.answering_step
     rows: list[tuple[str, RenderableType]] = [
         (
@@ -149,8 +147,6 @@ def _pair(pair: NearPair) -> RenderableType:
 
 def _answers(found: Explanation, answers: list[StepAnswer]) -> RenderableType:
     from rich.text import Text
-
-    from ekgn.cli.display import percent
 
     text = Text()
     for answer in answers:
@@ -213,7 +209,7 @@ def _print_slots(found: MemoryMap, only: int | None) -> None:
             for r in use.relations
             if r.attention >= 0.005
         )
-        rows.append([str(use.slot), display.percent(use.share), use.theme, listed])
+        rows.append([str(use.slot), percent(use.share), use.theme, listed])
     columns = [
         "vector",
         "share",
@@ -239,7 +235,7 @@ def _print_relation_use(use: RelationUse) -> None:
     display.table(
         "",
         ["vector", "attention", "theme"],
-        [[str(s.slot), display.percent(s.attention), s.theme] for s in use.slots],
+        [[str(s.slot), percent(s.attention), s.theme] for s in use.slots],
     )
 
 
@@ -274,6 +270,7 @@ def analyze(
 
 def _print_analysis(found: Analysis, relations: int) -> None:
     from ekgn.cli import display
+    from ekgn.tables import metrics_table
 
     steps = [f"step {n + 1}" for n in range(found.max_steps)]
     display.console.print(
@@ -287,17 +284,14 @@ def _print_analysis(found: Analysis, relations: int) -> None:
         [_stop_row(profile) for profile in profiles],
     )
     display.console.print()
-    display.table(
-        "What each way of answering reaches (always step N: no gate)",
-        ["", "hits@10", "hits@1", "MRR", "mean rank"],
-        [
-            *(_metrics_row(_rule_words(name, found), m) for name, m in found.metrics.items()),
-            *(
-                _metrics_row(f"{_rule_words(name, found).split(' (')[0]}, no memory", m)
-                for name, m in found.no_memory.items()
-            ),
-        ],
-    )
+    ways = {_rule_words(name, found): metrics for name, metrics in found.metrics.items()}
+    ways |= {
+        f"{_rule_words(name, found).split(' (')[0]}, no memory": metrics
+        for name, metrics in found.no_memory.items()
+    }
+    names = ["hits_at_10", "hits_at_1", "mrr", "mean_rank"]
+    title = "What each way of answering reaches (always step N: no gate)"
+    display.show(metrics_table(title, names, ways))
     if found.lookups:
         display.console.print()
         display.table(
@@ -324,11 +318,11 @@ def _print_relations(found: Analysis, count: int) -> None:
             [
                 short_relation(row.stop.name),
                 f"{row.stop.queries:,}",
-                display.percent(row.stop.early),
+                percent(row.stop.early),
                 f"{row.stop.expected_step:.2f}",
                 "–" if row.effective_slots is None else f"{row.effective_slots:.1f}",
-                display.percent(row.first_hits_at_10),
-                display.percent(row.hits_at_10),
+                percent(row.first_hits_at_10),
+                percent(row.hits_at_10),
             ]
             for row in found.by_relation[:count]
         ],
@@ -336,8 +330,6 @@ def _print_relations(found: Analysis, count: int) -> None:
 
 
 def _stop_row(profile: StopProfile) -> list[str]:
-    from ekgn.cli.display import percent
-
     shares = [percent(share) for share in profile.answering]
     count, early = f"{profile.queries:,}", percent(profile.early)
     return [profile.name, count, *shares, early, f"{profile.expected_step:.2f}"]
@@ -347,13 +339,6 @@ def _rule_words(name: str, found: Analysis) -> str:
     if name.startswith("step:"):
         return f"always step {name[5:]}"
     return f"{name} (this run's rule)" if name == found.rule else name
-
-
-def _metrics_row(name: str, metrics: Metrics) -> list[str]:
-    from ekgn.cli.display import percent
-
-    hits = [percent(metrics.hits_at_10), percent(metrics.hits_at_1)]
-    return [name, *hits, f"{metrics.mrr:.3f}", f"{metrics.mean_rank:,.1f}"]
 
 
 def report(
@@ -453,7 +438,7 @@ def _print_sweep(wanted: Sweep, found: list[Trial]) -> None:
             for trial in found
         ],
     )
-    display.console.print(table.rich())
+    display.show(table)
     if best:
         text = f"\nThe best, {best.name}, on {wanted.split}: {in_words(best.metrics)}."
         display.console.print(text, markup=False)

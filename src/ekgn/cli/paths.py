@@ -9,6 +9,7 @@ import typer
 
 from ekgn.cli.options import Json
 from ekgn.errors import EkgnError
+from ekgn.tables import percent
 from ekgn.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -145,8 +146,6 @@ def print_evaluation(result: Evaluation, forced: dict[int, Count], title: str) -
 
 def count_row(name: str, count: Count) -> list[str]:
     """A row of the table: numbers and shares."""
-    from ekgn.cli.display import percent
-
     total = max(count.total, 1)
     return [
         name,

@@ -7,7 +7,7 @@ entities count, both sides are ranked, memory is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Answers, Ints, with_inverses
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.summary import relation_categories
+from ekgn.tables import METRICS, Column, Table
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -253,3 +254,17 @@ def _unseen(graph: KnowledgeGraph, ranks: Ranks) -> dict[str, int]:
         "entities": int((~seen[np.unique(np.concatenate([heads, tails]))]).sum()),
         "triples": int((~seen[heads] | ~seen[tails]).sum()),
     }
+
+
+def category_table(categories: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Hits@10 and mean rank by kind of relation, for each side that is missing."""
+    shown = [(metric, side) for metric in ("hits_at_10", "mean_rank") for side in ("head", "tail")]
+    columns = [
+        Column(f"{METRICS[metric].name}, {side} missing", METRICS[metric].write)
+        for metric, side in shown
+    ]
+    rows = [
+        [kind, sides["tail"]["count"], *(sides[side][metric] for metric, side in shown)]
+        for kind, sides in categories.items()
+    ]
+    return Table("By relation category", ["category", "triples", *columns], rows)

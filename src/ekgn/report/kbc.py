@@ -15,10 +15,17 @@ from ekgn.kbc.analysis import Analysis, Replay, analyze, drawn_graph
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.explain import Explainer, Explanation, NearPair, Step
 from ekgn.kbc.memory_map import MemoryMap, short_relation
-from ekgn.kbc.ranking import HEADLINE, Evaluation, Floats, filter_answers, rank_split
+from ekgn.kbc.ranking import (
+    HEADLINE,
+    Evaluation,
+    Floats,
+    category_table,
+    filter_answers,
+    rank_split,
+)
 from ekgn.kbc.run import KbcRun
 from ekgn.report.page import OnProgress, Report, Section, curves, panels, settings, wide
-from ekgn.tables import METRICS, Column, Table, metrics_table
+from ekgn.tables import metrics_table
 
 KINDS = {
     "improved": "better over the steps",
@@ -70,7 +77,6 @@ def report(run: KbcRun, split: str, limit: int, on_progress: OnProgress | None) 
     )
 
 
-SIDES = ("head", "tail")
 MODEL, RULES = "model", "length-1 rules alone"
 Measured = dict[str, dict[str, Any]]
 """The metrics of the run, and of what stands beside it."""
@@ -180,22 +186,6 @@ def _metrics(measured: Measured) -> str:
     rows |= {f"model, {side} missing": value for side, value in evaluation["sides"].items()}
     by_category = category_table(evaluation["categories"])
     return wide(metrics_table("", HEADLINE, rows)) + wide(by_category)
-
-
-def category_table(categories: dict[str, dict[str, Any]]) -> Table:
-    """Hits@10 and mean rank by kind of relation, for each side that is missing."""
-    shown = [(METRICS[name], name, side) for name in ("hits_at_10", "mean_rank") for side in SIDES]
-    return Table(
-        "",
-        [
-            *("category", "triples"),
-            *(Column(f"{column.name}, {side} missing", column.write) for column, _, side in shown),
-        ],
-        [
-            [kind, sides["tail"]["count"], *(sides[side][name] for _, name, side in shown)]
-            for kind, sides in categories.items()
-        ],
-    )
 
 
 def _steps(analysis: Analysis) -> str:
