@@ -68,7 +68,7 @@ def tiny_settings(**changes: object) -> KbcSettings:
         "network_rate": 0.01,
         "threads": THREADS,
     }
-    return KbcSettings.build("base", None, {**options, **changes})
+    return KbcSettings.build("auto", None, {**options, **changes})
 
 
 @pytest.fixture(scope="session")

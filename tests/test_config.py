@@ -52,7 +52,7 @@ def test_a_bad_setting_is_one_clear_error(values: dict[str, object], message: st
 
 
 def test_an_unknown_preset_lists_the_known_ones() -> None:
-    with pytest.raises(EkgnError, match=r"Unknown preset 'papers'. Did you mean 'paper'.*base"):
+    with pytest.raises(EkgnError, match=r"Unknown preset 'papers'. Did you mean 'paper'.*auto"):
         KbcSettings.build("papers")
 
 

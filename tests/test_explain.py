@@ -48,6 +48,9 @@ def new_explainer(graph: KnowledgeGraph, **settings: object) -> Explainer:
     """An explainer of an untrained model."""
     torch.manual_seed(0)
     model = KbcModel(graph.num_entities, graph.num_relations, tiny_settings(**settings)).eval()
+    with torch.no_grad():  # decoders start at 0: every step would answer as the first
+        for parameter in model.network.decoder.parameters():
+            parameter.normal_()
     known = {s: Answers(graph.split(s), graph.num_relations) for s in ("train", "valid", "test")}
     return Explainer(graph, model, known)
 
@@ -134,7 +137,7 @@ def slow_distances(explainer: Explainer, state: torch.Tensor) -> list[float]:
     found = []
     for head, relation in zip(pairs.heads, pairs.relations, strict=True):
         with torch.no_grad():
-            first = explainer.model.network.encoder(
+            first = explainer.model.first_states(
                 torch.tensor([int(head)]), torch.tensor([int(relation)])
             )[0]
         found.append(float((first - state).norm()))

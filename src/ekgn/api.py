@@ -130,7 +130,7 @@ def resume(run: str | Path, listener: Listener | None = None, **changes: Any) ->
 def reopen(run: str | Path, **changes: Any) -> Trainer:
     """The training of a run; fit(resume=True) goes on with it."""
     folder = RunFolder.existing(find_run(run))
-    config = read_json(folder.config)
+    config = folder.read_config()
     for name in changes:
         if name not in RESUMABLE:
             hint = did_you_mean(name, RESUMABLE)

@@ -6,6 +6,25 @@ from typing import Any, ClassVar, Literal
 
 from ekgn.config import Settings, knob
 
+# What a user gets by default: sizes and penalty are chosen for the graph (ekgn.kbc.choose).
+AUTO: dict[str, Any] = {
+    "first_answer": "complex",
+    "embedding_dim": 0,
+    "negatives": -1,
+    "penalty": -1.0,
+    "max_steps": 3,
+    "steps_from": 0.8,
+    "change_penalty": 0.02,
+    "dropout": 0.3,
+    "objective": "log",
+    "step_loss": 0.5,
+    "optimizer": "adagrad",
+    "learning_rate": 0.1,
+    "batch_size": 0,
+    "epochs": 25,
+    "valid_every": 5,
+}
+
 
 class KbcSettings(Settings):
     """Task 1, knowledge base completion: [head, relation] -> tail."""
@@ -66,25 +85,11 @@ class KbcSettings(Settings):
         "paper": {"objective": "expected"},
         # The paper with the gradient of its authors' first version, which is that of log J.
         "paper-log": {"objective": "log"},
-        "base": {
-            "first_answer": "complex",
-            "embedding_dim": 0,
-            "negatives": -1,
-            "penalty": -1.0,
-            "max_steps": 3,
-            "steps_from": 0.8,
-            "change_penalty": 0.02,
-            "dropout": 0.3,
-            "objective": "log",
-            "step_loss": 0.5,
-            "optimizer": "adagrad",
-            "learning_rate": 0.1,
-            "batch_size": 0,
-            "epochs": 25,
-            "valid_every": 5,
-        },
+        "auto": AUTO,
+        # The same with one more lookup to show, on the bundled graph.
+        "demo": {**AUTO, "max_steps": 4},
     }
-    DEFAULT_PRESET: ClassVar[str] = "base"
+    DEFAULT_PRESET: ClassVar[str] = "auto"
 
     def phases(self) -> list[float]:
         """The shares of the epochs after which an update costs more, or less, than before."""
