@@ -118,6 +118,5 @@ def test_help_texts_lose_no_brackets() -> None:
         texts = [command.help or "", *(getattr(p, "help", None) or "" for p in command.params)]
         for text in texts:
             assert Text.from_markup(text).plain == text.replace(r"\[", "[")
-    assert "the paper's [h ; r], or a product" in " ".join(
-        out("train", "--help").replace("│", "").split()
-    )
+    shown = " ".join(out("train", "--help").replace("│", "").split())
+    assert "the paper's [h ; r], or a product" in shown

@@ -218,7 +218,7 @@ def test_train_takes_preset_settings_and_overrides_together(
     assert trainer.settings == whole.model_copy(update={"epochs": 3})
     trainer = api.prepare(family, KbcSettings(num_slots=4), preset="demo", out=tmp_path / "a")
     assert trainer.asked == {"preset": "demo", "overrides": {"num_slots": 4}}
-    assert trainer.settings.max_steps == 4 and trainer.settings.penalty > 0
+    assert trainer.settings.max_steps == 4 and trainer.task.settings.penalty > 0
 
 
 def test_wrong_tasks_and_settings_are_said(family: KnowledgeGraph) -> None:

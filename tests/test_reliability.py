@@ -297,7 +297,7 @@ def test_a_model_beyond_memory_is_refused_before_a_folder_is_made(
     family: KnowledgeGraph, tmp_path: Path
 ) -> None:
     for huge in (
-        {"embedding_dim": 65_536, "num_slots": 10**6},
+        {"state_size": 65_536, "num_slots": 10**6},
         {"num_slots": 10**6, "batch_size": 10**6},
     ):
         with pytest.raises(EkgnError, match=r"needs at least [\d,.]+ GB of memory, .* are free"):

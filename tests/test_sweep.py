@@ -226,7 +226,7 @@ def test_a_killed_sweep_goes_on(family: KnowledgeGraph, tmp_path: Path) -> None:
     fixed = ["embedding_dim=8", "num_slots=4", "epochs=3", "valid_every=3", "batch_size=32"]
     sweep = Sweep(str(data), parse_axes(["max_steps=1,2", *fixed]))
     out = tmp_path / "out"
-    first = out / "max_steps=1" / "record.json"
+    first = out / "max_steps=1" / "model.safetensors"
     code = (
         "import sys, pathlib; from ekgn.sweep import *; "
         f"run_sweep(Sweep({str(data)!r}, parse_axes(sys.argv[2:])), pathlib.Path(sys.argv[1]), "

@@ -111,8 +111,9 @@ def _print_summary(found: Summary) -> None:
 
 def _print_twins(found: Summary) -> None:
     from ekgn.cli import display
+    from ekgn.tables import percent
 
-    shares = {name: display.percent(share) for name, share in found.given_away.items()}
+    shares = {name: percent(share) for name, share in found.given_away.items()}
     display.console.print(
         f"\nTold by training: {shares['by_inverse_or_duplicate_relations']} of the test facts, "
         f"through relations that repeat others. Of {shares['reversed_pair_in_train']} the reversed "
@@ -126,7 +127,7 @@ def _print_twins(found: Summary) -> None:
             [
                 [
                     *(twin.relation, twin.kind, twin.other),
-                    *(display.percent(twin.share), f"{twin.test_facts:,}"),
+                    *(percent(twin.share), f"{twin.test_facts:,}"),
                 ]
                 for twin in found.twins[:MOST_ROWS]
             ],
