@@ -243,9 +243,9 @@ def _prediction_row(prediction: Prediction) -> list[str]:
 
 def _mount() -> None:
     """The commands that live in files of their own."""
-    from ekgn.cli import about, inside, paths, serve
+    from ekgn.cli import about, inside, paths, rules, serve
 
-    for part in (about, inside, serve):
+    for part in (about, inside, rules, serve):
         part.register(app)
     app.add_typer(paths.app, name="paths")
 

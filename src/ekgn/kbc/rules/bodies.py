@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ekgn.kbc.rules.compiled import compiled
-from ekgn.kbc.rules.facts import find_link, find_row, inverse
+from ekgn.kbc.rules.facts import find_link, find_row, holds, inverse
 
 NONE = -1
 
@@ -248,3 +248,29 @@ def _common(a, b):  # type: ignore[no-untyped-def]
     while b:
         a, b = b, a % b
     return a
+
+
+@compiled
+def path_between(rows_of, relations, starts, tails, x, y, body):  # type: ignore[no-untyped-def]
+    """The first path of a body from x to y: its one or two entities in between (NONE: unused)."""
+    stops = np.full(2, NONE)
+    if body[1] == NONE:
+        return stops
+    first = find_row(rows_of, relations, x, body[0])
+    for i in range(starts[first], starts[first + 1]):
+        a = tails[i]
+        second = find_row(rows_of, relations, a, body[1])
+        if second == NONE or a in (x, y):
+            continue
+        if body[2] == NONE:
+            if holds(starts, tails, second, y):
+                stops[0] = a
+                return stops
+            continue
+        for j in range(starts[second], starts[second + 1]):
+            b = tails[j]
+            third = find_row(rows_of, relations, b, body[2])
+            if third != NONE and b not in (x, y, a) and holds(starts, tails, third, y):
+                stops[0], stops[1] = a, b
+                return stops
+    return stops

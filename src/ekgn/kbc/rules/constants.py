@@ -9,7 +9,7 @@ import numpy as np
 
 from ekgn.kbc.answers import Ints
 from ekgn.kbc.rules.compiled import compiled
-from ekgn.kbc.rules.facts import Facts, find_row, inverse
+from ekgn.kbc.rules.facts import Facts, find_row, holds, inverse
 
 NONE = -1
 
@@ -32,43 +32,37 @@ def _reversed_rows(facts):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def holds(facts, row, tail):  # type: ignore[no-untyped-def]
-    """Whether a row has a tail."""
-    low, high = facts.starts[row], facts.starts[row + 1]
-    while low < high:
-        middle = (low + high) // 2
-        if facts.tails[middle] < tail:
-            low = middle + 1
-        else:
-            high = middle
-    return low < facts.starts[row + 1] and facts.tails[low] == tail
-
-
-@compiled
-def _others(facts, row, constant):  # type: ignore[no-untyped-def]
+def others(facts, row, constant):  # type: ignore[no-untyped-def]
     """How many tails a row has besides its own head and the constant."""
     head = facts.heads[row]
     count = facts.starts[row + 1] - facts.starts[row]
-    count -= holds(facts, row, head)
+    count -= holds(facts.starts, facts.tails, row, head)
     if constant != head:
-        count -= holds(facts, row, constant)
+        count -= holds(facts.starts, facts.tails, row, constant)
     return count
 
 
 @compiled
-def _any_predictions(facts, relation, constant):  # type: ignore[no-untyped-def]
+def _loops_only(facts, row):  # type: ignore[no-untyped-def]
+    """Whether the only tail of a row is its own head."""
+    first = facts.starts[row]
+    return facts.starts[row + 1] - first == 1 and facts.tails[first] == facts.heads[row]
+
+
+@compiled
+def _any_predictions(facts, relation, constant, loops):  # type: ignore[no-untyped-def]
     """How many x other than the constant have a fact relation(x, z), z neither of the two."""
     width = len(facts.domain) - 1
-    count = facts.domain[relation + 1] - facts.domain[relation]
+    count = facts.domain[relation + 1] - facts.domain[relation] - loops[relation]
     own = find_row(facts.rows_of, facts.relations, constant, relation)
-    count -= own != NONE
+    count -= own != NONE and not _loops_only(facts, own)
     back = find_row(facts.rows_of, facts.relations, constant, inverse(relation, width))
     if back != NONE:
         for i in range(facts.starts[back], facts.starts[back + 1]):
             x = facts.tails[i]
             if (
                 x != constant
-                and _others(facts, find_row(facts.rows_of, facts.relations, x, relation), constant)
+                and others(facts, find_row(facts.rows_of, facts.relations, x, relation), constant)
                 == 0
             ):
                 count -= 1
@@ -98,6 +92,9 @@ def count_constants(  # type: ignore[no-untyped-def]
     counts = np.zeros(len(facts.heads), np.int32)
     touched = np.empty(len(facts.heads), np.int64)
     any_counts = np.zeros(len(facts.domain), np.int32)
+    loops = np.zeros(len(facts.domain), np.int64)
+    for row in range(len(facts.heads)):
+        loops[facts.relations[row]] += _loops_only(facts, row)
     out, size = np.empty((1024, 4), np.int32), 0
     for head in range(low, high):
         if facts.starts[head + 1] - facts.starts[head] < min_support:
@@ -108,7 +105,7 @@ def count_constants(  # type: ignore[no-untyped-def]
             if x == constant:
                 continue
             for row in range(facts.rows_of[x], facts.rows_of[x + 1]):
-                any_counts[facts.relations[row]] += _others(facts, row, constant) > 0
+                any_counts[facts.relations[row]] += others(facts, row, constant) > 0
                 for fact in range(facts.starts[row], facts.starts[row + 1]):
                     body = reversed_row[fact]
                     if body != head and facts.tails[fact] != x:
@@ -121,7 +118,7 @@ def count_constants(  # type: ignore[no-untyped-def]
             support, counts[body] = counts[body], 0
             if support < min_support:
                 continue
-            predictions = _others(facts, body, constant)
+            predictions = others(facts, body, constant)
             if support >= min_confidence * (predictions + prior):
                 out = _append(out, size, head, body, support, predictions)
                 size += 1
@@ -129,7 +126,7 @@ def count_constants(  # type: ignore[no-untyped-def]
             support, any_counts[relation] = any_counts[relation], 0
             if support < min_support:
                 continue
-            predictions = _any_predictions(facts, relation, constant)
+            predictions = _any_predictions(facts, relation, constant, loops)
             if support >= min_confidence * (predictions + prior):
                 out = _append(out, size, head, -1 - relation, support, predictions)
                 size += 1

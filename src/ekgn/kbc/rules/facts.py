@@ -104,3 +104,10 @@ def find_link(links_of, neighbours, entity, neighbour):  # type: ignore[no-untyp
             high = middle
     found = low < links_of[entity + 1] and neighbours[low] == neighbour
     return low if found else -1
+
+
+@compiled
+def holds(starts, tails, row, tail):  # type: ignore[no-untyped-def]
+    """Whether a row has a tail."""
+    at = starts[row] + np.searchsorted(tails[starts[row] : starts[row + 1]], tail)
+    return at < starts[row + 1] and tails[at] == tail

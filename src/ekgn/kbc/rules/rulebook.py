@@ -68,6 +68,14 @@ class RuleTable:
         """Some of the rules, by mask or by row."""
         return RuleTable(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
+    def search(self, num_relations: int, relation: int | None, top: int) -> NDArray[np.int64]:
+        """The rows of the most confident rules, of one relation (in either direction) or of all."""
+        mine = np.arange(len(self))
+        if relation is not None:
+            mine = np.flatnonzero(self.relation % num_relations == relation % num_relations)
+        order = np.lexsort((-self.support[mine], -self.confidence[mine]))
+        return np.asarray(mine[order[:top]])
+
 
 def as_int32(values: ArrayLike) -> Ints32:
     """Contiguous 32-bit integers."""
@@ -97,6 +105,9 @@ class Rulebook:
     rounds: int  # done
     seconds: float  # spent in them
     graph: dict[str, Any]  # whose rules these are
+
+    def __len__(self) -> int:
+        return len(self.rules)
 
     @classmethod
     def new(cls, graph: KnowledgeGraph, mining: Mining) -> Rulebook:

@@ -21,6 +21,7 @@ from ekgn.kbc.answers import Ints
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.rules.bodies import ends_of
 from ekgn.kbc.rules.compiled import compiled
+from ekgn.kbc.rules.constants import others
 from ekgn.kbc.rules.facts import Facts, find_row, index_facts, inverse
 from ekgn.kbc.rules.mining import Mining, mine
 from ekgn.kbc.rules.rulebook import NONE, PRIOR, RuleTable, as_int32
@@ -149,10 +150,11 @@ def _by_constant_answers(facts, index, confidence, x, relation, best, rules):  #
     width = len(facts.domain) - 1
     for row in range(rows_of[x], rows_of[x + 1]):
         cell, back = relations[row] * width + relation, inverse(relations[row], width)
-        alone = tails[starts[row]] if starts[row + 1] - starts[row] == 1 else NONE
+        many = starts[row + 1] - starts[row] > 2
         for at in range(any_starts[cell], any_starts[cell + 1]):
-            if any_answers[at] != x and any_answers[at] != alone:
-                _keep(best, rules, any_answers[at], confidence[any_rule[at]], any_rule[at])
+            answer, rule = any_answers[at], any_rule[at]
+            if answer != x and (many or others(facts, row, answer) > 0):
+                _keep(best, rules, answer, confidence[rule], rule)
         for fact in range(starts[row], starts[row + 1]):
             if tails[fact] == x:
                 continue
@@ -189,8 +191,8 @@ def _by_constant_asked(facts, index, confidence, x, relation, best, rules):  # t
         else:
             for i in range(domain[-1 - body], domain[-body]):
                 row = by_relation[i]
-                alone = starts[row + 1] - starts[row] == 1 and tails[starts[row]] == x
-                if heads[row] != x and not alone:
+                many = starts[row + 1] - starts[row] > 2
+                if heads[row] != x and (many or others(facts, row, x) > 0):
                     _keep(best, rules, heads[row], confidence[rule], rule)
             spent += domain[-body] - domain[-1 - body]
         if spent > _QUERY_STEPS:
