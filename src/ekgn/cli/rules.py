@@ -1,0 +1,110 @@
+"""The command that mines, lists and searches the rules of a run's graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ekgn.cli.options import Json
+from ekgn.errors import EkgnError
+
+if TYPE_CHECKING:
+    from ekgn.kbc.graph import KnowledgeGraph
+    from ekgn.kbc.rules import Round, Rulebook
+
+FILE = "rules.safetensors"
+
+
+def register(app: typer.Typer) -> None:
+    """Add `rules` to the commands."""
+    app.command()(rules)
+
+
+def rules(
+    run: Annotated[str, typer.Argument(help="A run's folder, or its name under runs/.")],
+    relation: Annotated[str | None, typer.Option(help="Only rules of this relation.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Mine (go on mining) for so long.", min=0.0)
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many rules to list.", min=1)] = 20,
+    threads: Annotated[int, typer.Option(help="Threads (0: all cores).", min=0)] = 0,
+    evaluate: Annotated[
+        str | None, typer.Option(help="Rank this split by the rules alone: valid or test.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Rules of up to three facts: mined from training if there are none yet, the surest listed.
+
+    A first mining takes 4 minutes at most; with --minutes it goes on where it stopped.
+    """
+    from ekgn.cli import display
+    from ekgn.kbc.graph import KnowledgeGraph
+    from ekgn.kbc.rules import Rulebook, mine
+    from ekgn.run import find_run
+
+    path = find_run(run)
+    graph = KnowledgeGraph.load(path)
+    index = graph.relations.find(relation, "relation", graph.name) if relation else None
+    kept = path / FILE
+    if minutes is None and kept.exists():
+        book = Rulebook.load(kept, graph)
+    else:
+        budget = 4.0 if minutes is None else minutes
+        book = mine(graph, minutes=budget, threads=threads, path=kept, on_round=_say)
+    found: dict[str, Any] = {"rounds": book.rounds, "seconds": book.seconds, "count": len(book)}
+    if evaluate:
+        found["evaluation"] = _evaluate(graph, book, evaluate, threads)
+    found["rules"] = _listed(graph, book, index, top)
+    if json:
+        display.print_json(found)
+        return
+    title = f"{len(book):,} rules of {graph.name}" + (f", {relation}" if relation else "")
+    rows = [[f"{rule['confidence']:.3f}", str(rule["rule"])] for rule in found["rules"]]
+    display.table(title, ["confidence", "rule"], rows)
+    if evaluate:
+        micro = found["evaluation"]["micro"]
+        display.console.print(
+            f"Rules alone on {evaluate}: MRR {micro['mrr']:.3f}, hits@10 {micro['hits_at_10']:.1%}"
+        )
+
+
+def _say(part: Round, book: Rulebook) -> None:
+    from ekgn.cli import display
+
+    kind = f"of {part.length} facts" if part.length else "with a constant"
+    display.messages.print(f"{book.seconds:.0f} s: {len(book):,} rules (last: {kind})")
+
+
+def _evaluate(graph: KnowledgeGraph, book: Rulebook, split: str, threads: int) -> dict[str, Any]:
+    from ekgn.cli import display
+    from ekgn.kbc.ranking import rank_split, summarise
+    from ekgn.kbc.rules import Rules
+
+    if split not in ("valid", "test"):
+        raise EkgnError(f"--evaluate {split}: expected valid or test.")
+    scorer = Rules(graph, book.rules, threads=threads)
+    with display.ranking_progress("ranking") as on_progress:
+        ranks = rank_split(scorer.scores, graph, split, on_progress=on_progress)
+    return summarise(ranks, graph, split).as_dict()
+
+
+def _listed(
+    graph: KnowledgeGraph, book: Rulebook, relation: int | None, top: int
+) -> list[dict[str, Any]]:
+    from ekgn.kbc.rules import rule_in_words
+
+    table = book.rules
+    listed = []
+    for row in table.search(graph.num_relations, relation, top).tolist():
+        support, predictions = int(table.support[row]), int(table.predictions[row])
+        listed.append(
+            {
+                "rule": rule_in_words(graph, table, row, support, predictions),
+                "confidence": float(table.confidence[row]),
+                "support": support,
+                "predictions": predictions,
+                "relation": graph.relations.ids[int(table.relation[row]) % graph.num_relations],
+            }
+        )
+    return listed

@@ -1,0 +1,22 @@
+"""Rules of up to three facts: mined from training facts, kept, applied, shown as evidence."""
+
+from ekgn.kbc.rules.evidence import Evidence, evidence, in_words, rule_in_words
+from ekgn.kbc.rules.mining import Mining, Round, mine
+from ekgn.kbc.rules.mixture import Mixture, fit_mixture
+from ekgn.kbc.rules.rulebook import Rulebook, RuleTable
+from ekgn.kbc.rules.scoring import Rules
+
+__all__ = [
+    "Evidence",
+    "Mining",
+    "Mixture",
+    "Round",
+    "RuleTable",
+    "Rulebook",
+    "Rules",
+    "evidence",
+    "fit_mixture",
+    "in_words",
+    "mine",
+    "rule_in_words",
+]
