@@ -16,6 +16,7 @@ say "3. Ask: which continent is Warsaw in? (The fact is held out: it takes three
 show predict "$RUN" --head Warsaw --relation city_in_continent --top 3
 say "4. Ask for the other side: which countries use the euro that the graph does not list?"
 show predict "$RUN" --tail Euro --relation uses_currency --hide-known --top 5
-say "5. And why? Every lookup step of one answer"
+say "5. And why? The rules that training facts follow, and every lookup step of one answer"
+show rules "$RUN" --relation city_in_region --top 3
 show explain "$RUN" --head Chicago --relation city_in_region
 say "Next: open the explorer in a browser with   $BIN/ekgn serve $RUN"

@@ -44,8 +44,7 @@ from a record in `results/kbc` by `python scripts/results.py page`; a record is 
 and then `python scripts/results.py add RUN`.
 
 """
-CURVES = """Validation during training, a line for each seed, red where rules have a share in the
-answers; dashed, the paper's test result.
+CURVES = """Validation during training, a line for each seed; dashed, the paper's test result.
 
 ![Learning curves](images/curves.svg)
 <!-- {digest} -->
@@ -65,11 +64,10 @@ def add(run: Path) -> None:
     from ekgn import api
 
     loaded = api.load(run)
-    for rule in ("argmax", "mixture"):
+    for rule in ("argmax", "mixture", "last", "step:1"):
         loaded.evaluate("test", rule=rule)
     loaded.rule_baseline("test")
-    if loaded.settings.rules_share:
-        loaded.network_alone("test")
+    loaded.with_rules("test")
     analysis = loaded.analyze("valid").overall()
     label = label_of(loaded)
     record = {**loaded.record, "label": label, "analysis": analysis}
@@ -78,20 +76,8 @@ def add(run: Path) -> None:
 
 def page(results: Path = RESULTS) -> str:
     """docs/results.md, from the records."""
-    kbc, ablation, depth, peers = (
-        _records(results / part) for part in ("kbc", "ablation", "depth", "peers")
-    )
-    rows = {record["label"]: record for record in ablation}
+    kbc = _records(results / "kbc")
     parts = [INTRO, _main_table(kbc), CURVES.format(digest=_digest(kbc))]
-    if ablation:
-        parts += [_ablation_table(rows), _rules_table(rows["base"])]
-    if depth:
-        parts.append(_depth_table(depth, kbc))
-    if peers and ablation:
-        parts.append(_peers_table(peers, rows["base"]))
-    bench = read_json(results / "bench" / "speed.json")
-    if "growth_entities" in bench:
-        parts.append(_speed_tables(bench))
     parts.append(NOTES.read_text(encoding="utf-8") + "\n")
     parts += [_details(record) for record in kbc]
     return "".join(parts).rstrip() + "\n"
@@ -123,6 +109,7 @@ def _main_table(records: list[Any]) -> str:
     for name, group in _groups(records).items():
         data, (found, mean, minutes) = group[0]["data"]["name"], _over_seeds(group)
         baseline = group[0]["rule_baseline"]["test"]["micro"]
+        first = _mean_of(group, "evaluations", "test/step:1")
         rows.append(
             [
                 name,
@@ -130,27 +117,31 @@ def _main_table(records: list[Any]) -> str:
                 " ".join(_pair(micro) for micro in found) if len(found) > 1 else "one seed",
                 f"{mean['mrr']:.3f}",
                 f"{100 * mean['hits_at_1']:.1f} / {100 * mean['hits_at_3']:.1f}",
+                f"{_pair(first)} / {first['mrr']:.3f}",
                 f"{100 * baseline['hits_at_10']:.1f}",
-                _network_alone(group) or "the same",
+                _with_rules(group),
                 "{} / {}".format(*PAPER[data]) if data in PAPER else "not reported",
                 ELSEWHERE.get(data, ""),
                 f"{minutes:.0f}",
             ]
         )
     columns = [
-        *("run", "hits@10 / MR", "by seed", "MRR", "hits@1 / 3", "rules alone, hits@10"),
-        *("network alone", "paper", "elsewhere", "minutes"),
+        *("run", "hits@10 / MR", "by seed", "MRR", "hits@1 / 3", "its first answer alone"),
+        *("length-1 rules alone, hits@10", "with rules (aux.)", "paper", "elsewhere", "minutes"),
     ]
     return _table(columns, rows) + "\n"
 
 
-def _network_alone(group: list[Any]) -> str:
-    """What the networks of runs in whose answers rules have a share reach without them."""
-    name = f"test/{group[0]['settings']['answer_rule']}"
-    found = [record["network_alone"][name] for record in group if "network_alone" in record]
-    if not found:
-        return ""
-    return _pair({key: fmean(each["micro"][key] for each in found) for key in found[0]["micro"]})
+def _mean_of(group: list[Any], section: str, name: str) -> dict[str, float]:
+    """The means over seeds of what a section of the records holds."""
+    found = [record[section][name]["micro"] for record in group]
+    return {key: fmean(each[key] for each in found) for key in found[0]}
+
+
+def _with_rules(group: list[Any]) -> str:
+    """What the mixture with mined rules reaches."""
+    mean = _mean_of(group, "with_rules", "test")
+    return f"{_pair(mean)} / {mean['mrr']:.3f}"
 
 
 def readme_table(results: Path = RESULTS) -> str:
@@ -160,11 +151,11 @@ def readme_table(results: Path = RESULTS) -> str:
         data, (_, mean, minutes) = group[0]["data"]["name"], _over_seeds(group)
         _, *changes = label.split("+")
         recipe = ", ".join([f"preset `{group[0]['preset']}`", *(f"`{one}`" for one in changes)])
-        alone = _network_alone(group)
         rows.append(
             [
                 f"{data}, {recipe}, {minutes:.0f} minutes",
-                f"{_pair(mean)} (seeds: {len(group)}{alone and '; network alone ' + alone})",
+                f"{_pair(mean)} / {mean['mrr']:.3f} (seeds: {len(group)})",
+                _with_rules(group),
                 "{} / {}".format(*PAPER[data]) if data in PAPER else "not reported",
                 _pair(group[0]["rule_baseline"]["test"]["micro"]),
             ]
@@ -176,8 +167,11 @@ def readme_table(results: Path = RESULTS) -> str:
     }
     ours = f"{found['EKGN']}; sequence to sequence {found['seq2seq']}"
     task = "shortest paths, correct of 10,000 (valid)"
-    rows.append([task, ours, "1,319 (76.9%); 904 (69.1%)", "–"])
-    columns = ["data", "hits@10 / mean rank", "the paper", "length-1 rules alone"]
+    rows.append([task, ours, "–", "1,319 (76.9%); 904 (69.1%)", "–"])
+    columns = [
+        *("data", "hits@10 / mean rank / MRR, network alone", "with rules (aux.)"),
+        *("the paper, hits@10 / mean rank", "length-1 rules alone"),
+    ]
     return _table(columns, rows)
 
 
@@ -189,7 +183,7 @@ def _digest(records: list[Any]) -> str:
 
 def draw_curves(records: list[Any]) -> None:
     """Validation hits@10 and mean rank over the minutes of training, one column for each data."""
-    from ekgn.canvas import BLUE, RED, new_figure, save
+    from ekgn.canvas import BLUE, new_figure, save
 
     columns = _by_data(records)
     figure = new_figure(3.0 * len(columns), 4.6)
@@ -200,8 +194,7 @@ def draw_curves(records: list[Any]) -> None:
             for run in runs:
                 minutes = [line["seconds"] / 60 for line in run["curve"]]
                 values = [factor * line[key] for line in run["curve"]]
-                color = RED if "network_alone" in run else BLUE
-                panel.plot(minutes, values, ".-", color=color, alpha=0.7, linewidth=1)
+                panel.plot(minutes, values, ".-", color=BLUE, alpha=0.7, linewidth=1)
             paper = PAPER.get(data)
             if paper:
                 panel.axhline(paper[row], color=GREY, linestyle="--", linewidth=1)
@@ -214,185 +207,12 @@ def draw_curves(records: list[Any]) -> None:
     _write(PICTURE, PICTURE.read_text(encoding="utf-8") + drawn_from)
 
 
-def _ablation_table(records: dict[str, Any]) -> str:
-    """What each change does to the base row, on validation."""
-    base = records["base"]
-    rows = []
-
-    def hits(record: dict[str, Any]) -> float:
-        return float(record["analysis"]["metrics"]["argmax"]["hits_at_10"])
-
-    for name, record in sorted(records.items(), key=lambda item: -hits(item[1])):
-        metrics, row = record["analysis"]["metrics"]["argmax"], record["row"]
-        change = ", ".join(f"`{key}` = {value}" for key, value in row["change"].items())
-        rows.append(
-            [
-                name,
-                change or f"preset `{row['preset']}`",
-                _pair(metrics),
-                f"{metrics['mrr']:.3f}",
-                "" if name == "base" else f"{100 * (hits(record) - hits(base)):+.1f}",
-                f"{record['epochs']:.0f}",
-            ]
-        )
-    threads, minutes = base["environment"]["threads"], base["row"]["minutes"]
-    columns = ["row", "change", "hits@10 / MR", "MRR", "hits@10 against base", "epochs"]
-    return (
-        "## What each change buys\n\n"
-        "FB15k-237, validation. One change of preset `base` a row, the best first. Every row gets "
-        f"{minutes:g} minutes of training on {_threads(threads)}, measured by the time of its "
-        "updates beside those of `base`, so slower rows see fewer epochs. Made by "
-        "`python scripts/ablation.py train`; the records are in `results/ablation`.\n\n"
-        + _table(columns, rows)
-        + "\n"
-    )
-
-
-def _rules_table(base: dict[str, Any]) -> str:
-    rows = [
-        [rule, _pair(metrics), f"{metrics['mrr']:.3f}"]
-        for rule, metrics in base["analysis"]["metrics"].items()
-    ]
-    return (
-        "Test-time rules, on the weights of the row `base`:\n\n"
-        + _table(["rule", "hits@10 / MR", "MRR"], rows)
-        + "\n"
-    )
-
-
-def _depth_table(depth: list[Any], kbc: list[Any]) -> str:
-    """T_max 1 and 5 beside the published runs of the same preset, by equal numbers of epochs."""
-    rows = []
-    for data, runs in _by_data(depth).items():
-        preset = runs[0]["preset"]
-        published = f"{data.casefold()}-{preset}"
-        runs = [*runs, *(record for record in kbc if record["label"] == published)]
-        for run in sorted(runs, key=lambda run: run["settings"]["max_steps"]):
-            steps, found = run["settings"]["max_steps"], run["analysis"]["metrics"]
-            rows.append(
-                [
-                    f"{data}, `{preset}`, {run['epochs']:.0f} epochs",
-                    str(steps),
-                    str(run["settings"]["seed"]),
-                    _pair(found["argmax"]),
-                    f"{found['argmax']['mrr']:.3f}",
-                    _pair(found["step:1"]),
-                    _pair(found[f"step:{steps}"]),
-                ]
-            )
-    columns = ["data", "T_max", "seed", "hits@10 / MR", "MRR", "at step 1", "at the last step"]
-    return (
-        "## Depth\n\nValidation, all epochs of a preset. Made by `python scripts/ablation.py "
-        "depth`; the records are in `results/depth`.\n\n" + _table(columns, rows) + "\n"
-    )
-
-
 def _by_data(records: list[Any]) -> dict[str, list[Any]]:
     """Records by the name of their data."""
     found: dict[str, list[Any]] = {}
     for record in records:
         found.setdefault(record["data"]["name"], []).append(record)
     return found
-
-
-def _peers_table(peers: list[Any], base: dict[str, Any]) -> str:
-    """Hits@10 after equal wall time beside PyKEEN's models."""
-    metrics = base["analysis"]["metrics"]["argmax"]
-    per_epoch = base["wall_seconds"] / base["epochs"]
-    rows = [
-        [
-            "**EKGN, preset `base`**",
-            _pair(metrics),
-            f"{base['epochs']:.0f}",
-            f"{per_epoch:.0f}",
-            "see *Speed*",
-            "see *Speed*",
-        ]
-    ]
-    for record in peers:
-        evaluation = record["pykeen_evaluation"]
-        per_epoch = record["seconds_per_epoch"]
-        rows.append(
-            [
-                f"PyKEEN {record['label']}",
-                _pair(record["valid"]),
-                str(record["epochs"]),
-                "more than all" if per_epoch is None else f"{per_epoch:.0f}",
-                f"{evaluation['seconds']:.0f}",
-                f"{record['peak_bytes'] / 1e9:.1f}",
-            ]
-        )
-    minutes, threads = base["row"]["minutes"], base["environment"]["threads"]
-    triples = peers[0]["pykeen_evaluation"]["triples"]
-    return (
-        f"## After {minutes:g} minutes, beside PyKEEN\n\n"
-        f"FB15k-237, validation, all ranked by our ranker after {minutes:g} minutes of training on "
-        f"{_threads(threads)}. Recipes and versions are in `results/peers`, made by "
-        f"`python benchmarks/peers.py`. The evaluator's column is PyKEEN's own, for {triples:,} "
-        "test triples on both sides.\n\n"
-        + _table(
-            ["model", "hits@10 / MR", "epochs", "s / epoch", "its evaluator, s", "peak GB"], rows
-        )
-        + "\n"
-    )
-
-
-def _speed_tables(bench: dict[str, Any]) -> str:
-    """What `make bench` measured."""
-    rows = [
-        [
-            f"`{preset}`",
-            f"{found['triples_per_second']:,.0f}",
-            f"{found['seconds_per_epoch']:.0f}",
-            "{:.1f} ({:.1f} to {:.1f})".format(
-                found["times_reference"], *found["times_reference_range"]
-            ),
-            f"{found['share_of_product_rate']:.0%}",
-            f"{found['share_of_product_rate_in_products']:.0%}",
-        ]
-        for preset, found in bench["training"].items()
-    ]
-    grown = [
-        [axis, size, f"{1000 * found['seconds_per_step']:.0f}", f"{found['peak_bytes'] / 1e9:.2f}"]
-        for axis in ("entities", "max_steps", "num_slots")
-        for size, found in bench[f"growth_{axis}"].items()
-    ]
-    products = [found["product_gflops"] for found in bench["training"].values()]
-    evaluation = bench["evaluation"]
-    ranking = [
-        [
-            name,
-            f"{evaluation[system]['seconds']:.1f}",
-            f"{evaluation[system]['peak_bytes'] / 1e9:.2f}",
-        ]
-        for name, system in (("ekgn", "ekgn"), ("PyKEEN", "pykeen"))
-    ]
-    return (
-        "## Speed\n\n"
-        f"From `benchmarks/speed.py` (`results/bench/speed.json`), on "
-        f"{bench['environment']['threads']} threads whose own matrix products run at "
-        f"{min(products):.0f} to {max(products):.0f} GFLOP/s, measured in turn with the training. "
-        "*Reference*: a plain transcription of the equations at the same settings "
-        "(`benchmarks/reference.py`), also in turn, as this machine is not always as fast: the "
-        f"median of {bench['turns']} turns, and their range. The share of the machine's "
-        "product rate is that of a whole training step (lookups, sampling, loss and update "
-        "included), and that of the matrix products in it. All steps are trained, also of `dense` "
-        "and `rules`, which start with one.\n\n"
-        + _table(
-            [
-                *("preset", "triples / s", "s / epoch, FB15k-237", "times reference"),
-                *("share, whole step", "share, products"),
-            ],
-            rows,
-        )
-        + f"\nRanking {evaluation['triples']:,} FB15k-237 test triples on both sides, "
-        "beside PyKEEN's evaluator (ComplEx, 100 dimensions):\n\n"
-        + _table(["evaluator", "seconds", "peak GB"], ranking)
-        + "\n"
-        "How a training step (preset `base`, made graphs) grows:\n\n"
-        + _table(["what grows", "to", "ms / step", "peak GB"], grown)
-        + "\n"
-    )
 
 
 def _details(record: dict[str, Any]) -> str:

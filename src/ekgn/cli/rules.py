@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ekgn.kbc.graph import KnowledgeGraph
     from ekgn.kbc.rules import Round, Rulebook
 
-FILE = "rules.safetensors"
-
 
 def register(app: typer.Typer) -> None:
     """Add `rules` to the commands."""
@@ -40,7 +38,7 @@ def rules(
     """
     from ekgn.cli import display
     from ekgn.kbc.graph import KnowledgeGraph
-    from ekgn.kbc.rules import Rulebook, mine
+    from ekgn.kbc.rules import FILE, Rulebook, mine
     from ekgn.run import find_run
 
     path = find_run(run)

@@ -23,6 +23,7 @@ from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.memory_map import MemoryMap, memory_map, relation_name, short_relation
 from ekgn.kbc.model import KbcModel
+from ekgn.kbc.rules import Evidence, Rules, evidence, in_words
 from ekgn.network.inference import Inference, step_weights
 
 SPLITS = ("train", "valid", "test")
@@ -98,6 +99,7 @@ class Explanation:
     steps: list[Step]
     answers: list[StepAnswer]  # what the rule answers
     target_rank: float | None
+    evidence: list[Evidence]  # rules with their training facts; none where no rules were mined
     reasons: list[str]
 
 
@@ -105,11 +107,16 @@ class Explainer:
     """Explains answers of one trained model; what is the same for all queries is made once."""
 
     def __init__(
-        self, graph: KnowledgeGraph, model: KbcModel, known: Mapping[str, Answers]
+        self,
+        graph: KnowledgeGraph,
+        model: KbcModel,
+        known: Mapping[str, Answers],
+        rules: Rules | None = None,
     ) -> None:
         self.graph = graph
         self.model = model
         self.known = known
+        self.rules = rules
         self._device = model.answers.weight.device
 
     @cached_property
@@ -155,8 +162,12 @@ class Explainer:
             steps=steps,
             answers=answers,
             target_rank=view.target_rank(final_N),
+            evidence=evidence(self.rules, head, relation, subject) if self.rules else [],
             reasons=[],
         )
+        if self.rules:
+            label = self.graph.entities.labels[subject]
+            explanation.reasons.extend(in_words(explanation.evidence, label))
         explanation.reasons.extend(self._reasons(explanation, head, relation, subject))
         return explanation
 

@@ -24,7 +24,16 @@ from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.memory_map import MemoryMap
 from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.ranking import Evaluation, Scorer, rank_split, summarise
-from ekgn.kbc.rules import Rules
+from ekgn.kbc.rules import FILE as RULES_FILE
+from ekgn.kbc.rules import (
+    Evidence,
+    Round,
+    Rulebook,
+    Rules,
+    evidence,
+    fit_mixture,
+    mine,
+)
 from ekgn.kbc.settings import KbcSettings
 from ekgn.kbc.task import KbcTask
 from ekgn.run import Run
@@ -191,7 +200,7 @@ class KbcRun(Run):
     @cached_property
     def explainer(self) -> Explainer:
         """What puts the model's steps into words; its indexes are made when first used."""
-        return Explainer(self.graph, self.model, self.known)
+        return Explainer(self.graph, self.model, self.known, self.rules)
 
     def explain(
         self,
@@ -248,6 +257,51 @@ class KbcRun(Run):
         """What length-1 rules alone reach on a split: the number any model must beat."""
         scores = Rules(self.graph).scores
         return self._ranked(("rule_baseline", split), scores, split, limit, on_progress)
+
+    @cached_property
+    def rules(self) -> Rules | None:
+        """The rules that were mined for this run (`ekgn rules`), ready to be applied."""
+        kept = self.path / RULES_FILE
+        return Rules(self.graph, Rulebook.load(kept, self.graph).rules) if kept.exists() else None
+
+    def mine(
+        self,
+        minutes: float = 4.0,
+        threads: int = 0,
+        on_round: Callable[[Round, Rulebook], None] | None = None,
+    ) -> Rulebook:
+        """Mine rules of up to three facts from training, and keep them; goes on where it stopped."""
+        book = mine(
+            self.graph,
+            minutes=minutes,
+            threads=threads,
+            path=self.path / RULES_FILE,
+            on_round=on_round,
+        )
+        for made in ("rules", "explainer"):
+            self.__dict__.pop(made, None)
+        return book
+
+    def evidence(
+        self, head: str | None, relation: str | None, tail: str | None, answer: str, top: int = 3
+    ) -> list[Evidence]:
+        """The best rules that lead from a question to an answer, with their training facts."""
+        if self.rules is None:
+            return []
+        return evidence(self.rules, *self.query(head, relation, tail), self.entity(answer), top)
+
+    def with_rules(
+        self,
+        split: str = "test",
+        limit: int = 0,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Evaluation:
+        """What the network reaches with the rules as a voice, their weight fitted on validation."""
+        if self.rules is None:
+            self.mine()
+        assert self.rules is not None
+        mixture = fit_mixture(self.scorer(), self.rules.scores, self.graph)
+        return self._ranked(("with_rules", split), mixture, split, limit, on_progress)
 
     def _ranked(
         self,

@@ -6,7 +6,10 @@ from ekgn.kbc.rules.mixture import Mixture, fit_mixture
 from ekgn.kbc.rules.rulebook import Rulebook, RuleTable
 from ekgn.kbc.rules.scoring import Rules
 
+FILE = "rules.safetensors"  # where a run keeps its rules
+
 __all__ = [
+    "FILE",
     "Evidence",
     "Mining",
     "Mixture",
