@@ -26,7 +26,7 @@ OLD = {
     "NUMBA_CPU_NAME": "generic",
     "NPY_DISABLE_CPU_FEATURES": "AVX2 FMA3",
 }
-# What is set, and the number of threads; --quick runs the first row.
+# What is set, and the number of threads.
 COMBINATIONS: list[tuple[dict[str, str], int]] = [
     ({"EKGN_ROUNDING": "other"}, 1),
     (OLD, 2),
@@ -36,6 +36,9 @@ COMBINATIONS: list[tuple[dict[str, str], int]] = [
     ({"MKL_ENABLE_INSTRUCTIONS": "SSE4_2"}, 4),
     ({"MKL_CBWR": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}, 1),
 ]
+# --quick runs the first row, on what most of the others build upon.
+PARTS = ("network", "l1", "kbc", "reference", "analysis", "explain")
+QUICK = [f"tests/test_{part}.py" for part in PARTS]
 
 # Runs in a process of its own: the libraries read their variables once, when they are loaded.
 CHILD = """
@@ -80,7 +83,9 @@ def main() -> int:
     """Run every combination and print the table."""
     options = sys.argv[1:]
     quick = "--quick" in options
-    options = [option for option in options if option != "--quick"]
+    if quick:
+        options.remove("--quick")
+        options += QUICK
     table = [["tests", "threads", "bits", "time", "combination"]]
     all_passed = True
     for changes, threads in COMBINATIONS[: 1 if quick else None]:

@@ -19,7 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from ekgn.cli.app import app
+from ekgn.errors import EkgnError
 from ekgn.web import server as web_server
 from ekgn.web.pages import FILES
 from ekgn.web.server import running
@@ -173,16 +176,11 @@ def test_a_client_that_never_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -
         (["nowhere"], "No run in 'nowhere'"),
     ],
 )
-def test_it_refuses_in_one_message(words: list[str], message: str, tmp_path: Path) -> None:
-    run = [str(run_folders()[0])]
-    done = subprocess.run(
-        [*COMMAND, *run, *words, "--port", "0"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+def test_it_refuses_before_it_listens(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["serve", str(run_folders()[0]), *words, "--port", "0"]
+    with pytest.raises(EkgnError) as refused:
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    assert message in str(refused.value)
