@@ -13,6 +13,29 @@ from torch.nn import functional as F
 from ekgn.kbc.settings import KbcSettings
 
 
+class PlainComplEx(nn.Module):
+    """ComplEx with the softmax over all entities and N3, from stock parts, for speed alone."""
+
+    def __init__(self, num_entities: int, num_relations: int, settings: KbcSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.entities = nn.Embedding(num_entities, settings.embedding_dim)
+        self.relations = nn.Embedding(2 * num_relations, settings.embedding_dim)
+        for table in (self.entities, self.relations):
+            nn.init.normal_(table.weight, std=0.01)
+
+    def loss(self, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
+        """Cross-entropy over all entities, a row of scores for each triple, and the penalty."""
+        head, relation, tail = (
+            torch.complex(*vectors.chunk(2, dim=1))
+            for vectors in (self.entities(heads), self.relations(relations), self.entities(tails))
+        )
+        both = head * relation
+        scores = torch.cat([both.real, both.imag], dim=1) @ self.entities.weight.T
+        size = sum((x.abs() ** 3).sum() for x in (head, relation, tail)) / len(heads)
+        return F.cross_entropy(scores, tails) + self.settings.penalty * size
+
+
 class ReferenceModel(nn.Module):
     """Encoder, memory, GRU, termination and decoder, step by step."""
 

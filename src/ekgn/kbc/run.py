@@ -270,14 +270,12 @@ class KbcRun(Run):
         threads: int = 0,
         on_round: Callable[[Round, Rulebook], None] | None = None,
     ) -> Rulebook:
-        """Mine rules of up to three facts from training, and keep them; goes on where it stopped."""
-        book = mine(
-            self.graph,
-            minutes=minutes,
-            threads=threads,
-            path=self.path / RULES_FILE,
-            on_round=on_round,
-        )
+        """Mine rules of up to three facts from training, and keep them with the run.
+
+        Called again, it goes on where it stopped.
+        """
+        kept = self.path / RULES_FILE
+        book = mine(self.graph, minutes=minutes, threads=threads, path=kept, on_round=on_round)
         for made in ("rules", "explainer"):
             self.__dict__.pop(made, None)
         return book
