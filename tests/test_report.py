@@ -54,8 +54,16 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def run(family_run: Path) -> KbcRun:
-    return KbcRun(family_run)
+def weak_run(family: KnowledgeGraph, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has learned too little to be always right."""
+    path = tmp_path_factory.mktemp("runs") / "weak"
+    api.train(family, tiny_settings(epochs=4, valid_every=4, steps_from=0.5), out=path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(weak_run: Path) -> KbcRun:
+    return KbcRun(weak_run)
 
 
 @pytest.fixture(scope="module")
@@ -146,12 +154,12 @@ def test_the_page_in_the_docs_is_what_the_records_say() -> None:
 
 
 def test_the_docs_script_makes_records_and_page(
-    family_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    weak_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = load_docs_script()
     for name in ("RECORDS", "IMAGES"):
         monkeypatch.setattr(script, name, tmp_path / name)
-    script.collect_run(family_run, "test", 0)
+    script.collect_run(weak_run, "test", 0)
     page = script.render()
     assert "## Each step of a question" in page and "nearest pairs" in page
     assert "## What the memory holds" in page and "no memory" in page

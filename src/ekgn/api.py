@@ -20,7 +20,7 @@ from ekgn.run import RUNS, Run, find_run, new_run_path
 from ekgn.tasks import pieces
 from ekgn.trainer import Listener, Trainer
 
-__all__ = ["Run", "list_runs", "load", "prepare", "reopen", "resume", "train"]
+__all__ = ["Run", "list_runs", "load", "prepare", "reopen", "resume", "task_of", "train"]
 
 OnProgress = Callable[[int, int], None]
 # What a training that goes on may change: anything else would make it another training.
@@ -32,9 +32,24 @@ RESUMABLE = (
 
 def load(run: str | Path, device: str | None = None) -> Any:
     """A trained run by folder, or by its name under runs/: a KbcRun, a PathsRun, by its task."""
-    path = find_run(run)
-    config = RunFolder.existing(path).read_config()
-    return pieces(config["task"]).get("run")(path, device)
+    folder = RunFolder.existing(find_run(run))
+    return _run_class(folder)(folder.path, device)
+
+
+def _run_class(folder: RunFolder) -> Any:
+    """The kind of run that a folder holds."""
+    try:
+        return pieces(folder.read_config()["task"]).get("run")
+    except EkgnError as error:
+        named = str(folder.config) in str(error)
+        raise EkgnError(str(error) if named else f"{folder.config}: {error}") from None
+
+
+def task_of(run: str | Path) -> Any:
+    """The task of a run, over the data that the run keeps; no weights are needed."""
+    folder = RunFolder.existing(find_run(run))
+    task_class = _run_class(folder).task_class
+    return task_class.load(folder.path, folder.read_settings(task_class.settings_class))
 
 
 def train(
@@ -138,7 +153,7 @@ def reopen(run: str | Path, **changes: Any) -> Trainer:
                 f"{name} cannot be changed in a training that goes on{hint and '. ' + hint}. "
                 f"What can: {', '.join(RESUMABLE)}. For other settings, train a new run."
             )
-    task_class = pieces(config["task"]).get("run").task_class
+    task_class = _run_class(folder).task_class
     settings = task_class.settings_class.parse({**config["settings"], **changes})
     overrides = {**config["overrides"], **changes} if "overrides" in config else None
     job = task_class.load(folder.path, settings)

@@ -124,9 +124,13 @@ def read_json(path: Path) -> Any:
     """The content of a JSON file of ours."""
     text = read_text(path)
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise EkgnError(f"{path} is damaged ({error}). Restore it or train again.") from None
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number of JSON")
 
 
 def read_text(path: Path) -> str:

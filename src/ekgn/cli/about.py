@@ -31,6 +31,7 @@ def info(
     json: Json = False,
 ) -> None:
     """What a run or a data set holds; for data, what to know before training on it."""
+    from ekgn import api
     from ekgn.cli import display
     from ekgn.kbc.summary import summarise_graph
     from ekgn.kbc.task import KbcTask
@@ -39,7 +40,7 @@ def info(
     path = find_run(what)
     is_run = (path / "config.json").is_file()
     task = (
-        _task_of(path)
+        api.task_of(path)
         if is_run
         else KbcTask.open(what, KbcSettings(), data_dir=Path(data_dir) if data_dir else None)
     )
@@ -144,16 +145,6 @@ def _print_names(names: Vocabulary, json: bool) -> None:
         return
     for identifier, label, _ in rows:
         display.console.print(identifier if label == identifier else f"{identifier}  {label}")
-
-
-def _task_of(path: Path) -> Any:
-    """The task of a run, over the data that the run keeps."""
-    from ekgn.files import read_json
-    from ekgn.tasks import pieces
-
-    config = read_json(path / "config.json")
-    task_class = pieces(config["task"]).get("run").task_class
-    return task_class.load(path, task_class.settings_class.parse(config["settings"]))
 
 
 def _run_summary(path: Path) -> dict[str, Any]:
