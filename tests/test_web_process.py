@@ -85,7 +85,7 @@ def test_it_says_where_and_finishes_what_it_had_begun() -> None:
         reply.begin()
         assert reply.status == 200
         assert len(json.load(reply)["replies"]) == 20
-        assert server.wait(timeout=20) == 0
+        assert server.wait(timeout=120) == 0
         assert server.stdout
         assert server.stdout.read() == ""
         assert server.stderr
@@ -101,7 +101,7 @@ def test_a_client_that_never_finishes_its_request_is_dropped(
         idle = [socket.create_connection(("127.0.0.1", port), timeout=40) for _ in range(3)]
         idle[1].sendall(b"GET /healthz HTTP/1.1\r\nhost: loc")
         idle[2].sendall(b"POST /api/runs/atlas/predict HTTP/1.1\r\nhost: localhost\r\n")
-        client = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         client.request("GET", "/healthz")
         assert client.getresponse().status == 200
         for connection in idle:
@@ -139,14 +139,14 @@ def test_clients_that_keep_asking_are_answered_to_the_end() -> None:
         while ended["answers"] < 200:
             await asyncio.sleep(0.01)
         server.send_signal(signal.SIGTERM)
-        await asyncio.wait_for(asyncio.gather(*clients), 60)
+        await asyncio.wait_for(asyncio.gather(*clients), 300)
         return ended
 
     with process() as (server, _, port):
         ended = asyncio.run(crowd(server, port))
         assert ended.pop("answers") >= 200
         assert ended == {"told": 128}
-        assert server.wait(timeout=20) == 0
+        assert server.wait(timeout=120) == 0
 
 
 def test_a_client_that_never_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,8 +161,8 @@ def test_a_client_that_never_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -
         greedy.sendall(ask.encode() * 100)
         watch = select.poll()
         watch.register(greedy, select.POLLHUP)
-        assert watch.poll(60_000), "the connection is still held"
-        client = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        assert watch.poll(300_000), "the connection is still held"
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         client.request("GET", "/healthz")
         assert client.getresponse().status == 200
         greedy.close()
