@@ -135,6 +135,23 @@ def _announce(trainer: Trainer) -> None:
     display.messages.print(
         f"Training on {about['name']} ({sizes}). Run folder: {trainer.run.path}", markup=False
     )
+    if about.get("chosen"):
+        display.messages.print(f"Chosen for this graph: {_in_words(about['chosen'])}", markup=False)
+
+
+def _in_words(chosen: dict[str, Any]) -> str:
+    """What was chosen, and what the penalties that were tried reached on validation."""
+    from ekgn.tables import percent
+
+    values = ", ".join(
+        f"{name} {value if value else 'every entity' if name == 'negatives' else value}"
+        for name, value in chosen.items()
+        if name != "tried"
+    )
+    tried = ", ".join(
+        f"{one['penalty']:g} {percent(one['hits_at_10'])}" for one in chosen.get("tried", [])
+    )
+    return values + (f" (hits@10 of short trainings: {tried})" if tried else "") + "."
 
 
 def summary(run: Run) -> str:
