@@ -33,7 +33,7 @@ def server() -> Any:
     site = Site(run_folders())
     site.start()
     atexit.register(site.close)
-    return create_app(site, local_only=False)
+    return create_app(site, local_only=False, max_seconds=600)  # a busy machine is no crash
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
