@@ -1,6 +1,7 @@
 """Publish runs: evaluate them, keep their records in results/kbc, and write docs/results.md.
 
     python scripts/results.py add RUN          # evaluate, by rule and by forced step, and keep
+    python scripts/results.py add RUN --rules  # also with mined rules as a voice, which takes longer
     python scripts/results.py page             # write the page from the records alone
 
 The table of results in the README is written too. A test fails when either is not what the records
@@ -59,7 +60,7 @@ def label_of(run: Any) -> str:
     return "+".join([*words, *(f"{name}={value}" for name, value in changes.items())])
 
 
-def add(run: Path) -> None:
+def add(run: Path, with_rules: bool) -> None:
     """Evaluate a run on test, and on validation also at every forced step; keep its record."""
     from ekgn import api
 
@@ -67,7 +68,8 @@ def add(run: Path) -> None:
     for rule in ("argmax", "mixture", "last", "step:1"):
         loaded.evaluate("test", rule=rule)
     loaded.rule_baseline("test")
-    loaded.with_rules("test")
+    if with_rules:
+        loaded.with_rules("test")
     analysis = loaded.analyze("valid").overall()
     label = label_of(loaded)
     record = {**loaded.record, "label": label, "analysis": analysis}
@@ -139,7 +141,9 @@ def _mean_of(group: list[Any], section: str, name: str) -> dict[str, float]:
 
 
 def _with_rules(group: list[Any]) -> str:
-    """What the mixture with mined rules reaches."""
+    """What the mixture with mined rules reaches, where it was measured."""
+    if not all("with_rules" in record for record in group):
+        return "–"
     mean = _mean_of(group, "with_rules", "test")
     return f"{_pair(mean)} / {mean['mrr']:.3f}"
 
@@ -294,11 +298,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("action", choices=["add", "page"])
     parser.add_argument("run", nargs="?", type=Path)
+    parser.add_argument("--rules", action="store_true", help="also with mined rules as a voice")
     given = parser.parse_args()
     if given.action == "add":
         if given.run is None:
             parser.error("add needs the folder of a run")
-        add(given.run)
+        add(given.run, given.rules)
     draw_curves(_records(RECORDS))
     for file, text in ((PAGE, page()), (README, readme())):
         _write(file, text)
