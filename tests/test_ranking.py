@@ -140,9 +140,9 @@ def test_the_rule_baseline_finds_a_renamed_and_a_reversed_relation() -> None:
     assert (1 - (-scores[0]).exp()).tolist() == pytest.approx([0, 0, 0, 0, 0, 0.8], abs=1e-6)
     ranks = rank_split(Rules(graph).scores, graph, "test")
     assert ranks.realistic.tolist() == [1, 1]
-    found = Rules(graph).best(4, 0, 5)
-    assert found is not None and found == pytest.approx((1, 0.8))
-    assert Rules(graph).best(4, 0, 3) is None
+    rules = Rules(graph)
+    assert [chance for _, chance in rules.of_answer(4, 0, 5)] == pytest.approx([0.8, 0.8])
+    assert rules.of_answer(4, 0, 3) == []
 
 
 @pytest.mark.parametrize(

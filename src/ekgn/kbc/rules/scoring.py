@@ -267,20 +267,6 @@ class Rules:
             list(pool.map(fill, range(0, len(heads), _BLOCK)))
         return torch.from_numpy(out)
 
-    def mixed(
-        self, scores_BN: Tensor, heads_B: Tensor, relations_B: Tensor, share: float
-    ) -> Tensor:
-        """log ((1 - w) p + w s⁴ / Σ s⁴): p by the scores given, s by the rules, w = share · max s⁴.
-
-        The surer the best rule is, the more the rules count; where there is none, p remains. By the
-        fourth power a rule that is right half of the time hardly counts.
-        """
-        rules_BN = self.scores(heads_B.cpu().numpy(), relations_B.cpu().numpy())
-        rules_BN = (-torch.expm1(-rules_BN)).pow_(4).to(scores_BN.device)
-        weight_B1 = share * rules_BN.amax(dim=1, keepdim=True)
-        rules_BN *= weight_B1 / rules_BN.sum(dim=1, keepdim=True).clamp(min=1e-30)
-        return rules_BN.addcmul_(scores_BN.softmax(dim=1), 1 - weight_B1).log_()
-
     def of_answer(self, head: int, relation: int, answer: int) -> list[tuple[int, float]]:
         """The best few rules of one answer: (row of the table, confidence), the surest first."""
         size = self.graph.num_entities
@@ -294,13 +280,3 @@ class Rules:
             for rule, sure in zip(rules[answer], best[answer], strict=True)
             if sure > 0
         ]
-
-    def best(self, head: int, relation: int, answer: int) -> tuple[int, float] | None:
-        """The most confident rule of one fact that yields an answer: (r', its confidence)."""
-        for rule, confidence in self.of_answer(head, relation, answer):
-            if self.table.closed[rule] and self.table.length[rule] == 1:
-                body = int(self.table.body[rule, 0])
-                turned = relation != self.table.relation[rule]
-                inverted = (body + self.graph.num_relations) % self.facts.width
-                return (inverted if turned else body), confidence
-        return None
