@@ -28,14 +28,12 @@ from ekgn.kbc.settings import KbcSettings
 from ekgn.paths.graphs import make
 from ekgn.paths.run import PathsRun
 from ekgn.sweep import Sweep, parse_axes, run_sweep
-from ekgn.tasks import TASKS, Pieces
+from ekgn.tasks import TASKS
 from ekgn.trainer import Progress
 from ekgn.web.server import running
 from tests.conftest import tiny_settings
-from tests.toy_task import ToyRun, ToySettings
+from tests.toy_task import ONE_LINE, ToyRun, ToySettings
 from tests.web_material import run_folders
-
-ONE_LINE = {"toy": Pieces(settings="tests.toy_task:ToySettings", run="tests.toy_task:ToyRun")}
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +97,7 @@ KILLED = """
 import os, signal, sys
 import ekgn
 from ekgn.tasks import TASKS
-from tests.test_front_door import ONE_LINE
+from tests.toy_task import ONE_LINE
 TASKS.update(ONE_LINE)
 def kill(progress, total, share):
     if progress.step == 9:
@@ -216,9 +214,9 @@ def test_train_takes_preset_settings_and_overrides_together(
     whole = tiny_settings()
     trainer = api.prepare(family, whole, epochs=3, out=tmp_path / "a")
     assert trainer.settings == whole.model_copy(update={"epochs": 3})
-    trainer = api.prepare(family, KbcSettings(num_slots=4), preset="demo", out=tmp_path / "a")
-    assert trainer.asked == {"preset": "demo", "overrides": {"num_slots": 4}}
-    assert trainer.settings.max_steps == 4 and trainer.task.settings.penalty > 0
+    trainer = api.prepare(family, KbcSettings(num_slots=4), preset="paper-log", out=tmp_path / "a")
+    assert trainer.asked == {"preset": "paper-log", "overrides": {"num_slots": 4}}
+    assert trainer.settings.objective == "log" and trainer.settings.num_slots == 4
 
 
 def test_wrong_tasks_and_settings_are_said(family: KnowledgeGraph) -> None:

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from ekgn.config import Settings, knob
 from ekgn.files import read_json, write_json
 from ekgn.run import Run
+from ekgn.tasks import Pieces
 
 BITS = 4
+ONE_LINE = {"toy": Pieces(settings="tests.toy_task:ToySettings", run="tests.toy_task:ToyRun")}
 
 
 class ToySettings(Settings):
