@@ -1,7 +1,7 @@
 """Publish runs: evaluate them, keep their records in results/kbc, and write docs/results.md.
 
     python scripts/results.py add RUN          # evaluate, by rule and by forced step, and keep
-    python scripts/results.py add RUN --rules  # also with mined rules as a voice, which takes longer
+    python scripts/results.py add RUN --rules  # also with mined rules as a voice
     python scripts/results.py page             # write the page from the records alone
 
 The table of results in the README is written too. A test fails when either is not what the records
