@@ -10,6 +10,8 @@ import random
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -142,6 +144,23 @@ def test_signals_are_put_back_and_a_late_one_is_not_lost() -> None:
         signal.raise_signal(signal.SIGTERM)
         assert signals.wanted
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_during_an_import_waits_for_its_end(tmp_path: Path) -> None:
+    """Libraries turn an interrupted import into tracebacks of their own."""
+    slow = (
+        "import signal\nsignal.raise_signal(signal.SIGINT)\nfor _ in range(10**6): pass\ndone = 1"
+    )
+    (tmp_path / "slow.py").write_text(slow)
+    code = (
+        "import signal, sys, time; from ekgn.cli import _stop\n"
+        "for number in (signal.SIGINT, signal.SIGALRM): signal.signal(number, _stop)\n"
+        "try:\n    import slow\n    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    print(sys.modules['slow'].done)"
+    )
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("1\n", "", 0)
 
 
 def test_ignored_signals_stay_ignored() -> None:

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from typing import Any
+from types import FrameType
 
 
 class _Warnings(logging.Handler):
@@ -18,14 +18,23 @@ class _Warnings(logging.Handler):
         display.messages.print(self.format(record), soft_wrap=True)
 
 
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Interrupt, but no import: libraries turn an interrupted one into errors of their own."""
+    while frame:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            signal.setitimer(signal.ITIMER_REAL, 0.02)  # SIGALRM: try again then
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run the command line; an expected error is one message on stderr and exit code 2."""
     from ekgn.errors import EkgnError
 
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
     logging.getLogger("ekgn").addHandler(_Warnings(logging.WARNING))
     try:
         from ekgn.cli.app import app
