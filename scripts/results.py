@@ -27,7 +27,6 @@ RESULTS = ROOT / "results"
 RECORDS = RESULTS / "kbc"
 PAGE = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
-NOTES = RESULTS / "notes.md"
 PICTURE = ROOT / "docs" / "images" / "curves.svg"
 PAPER = {"WN18": (95.3, 249), "FB15k": (92.7, 38), "FB15k-237": (46.4, 211)}
 # Best elsewhere, hits@10 / mean rank, with where the figure is from.
@@ -80,7 +79,6 @@ def page(results: Path = RESULTS) -> str:
     """docs/results.md, from the records."""
     kbc = _records(results / "kbc")
     parts = [INTRO, _main_table(kbc), CURVES.format(digest=_digest(kbc))]
-    parts.append(NOTES.read_text(encoding="utf-8") + "\n")
     parts += [_details(record) for record in kbc]
     return "".join(parts).rstrip() + "\n"
 
