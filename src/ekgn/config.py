@@ -52,7 +52,7 @@ class Settings(BaseModel):
 
     # The trainer.
     optimizer: Literal["sgd", "adam", "adagrad"] = knob(
-        "sgd", "how parameters are updated; adagrad: the tables, and the network by adam"
+        "sgd", "how parameters are updated; tables by adagrad unless by sgd, all else by adam then"
     )
     learning_rate: float = knob(0.01, "step size at the start", gt=0)
     network_rate: float = knob(

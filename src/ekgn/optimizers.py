@@ -78,7 +78,8 @@ class Optimizers:
         }
         if self.tables:
             weights = [table.weight for table in self.tables]
-            self.parts["tables"] = (RowAdagrad if by_adagrad else RowSgd)(weights, lr=rate)
+            for_tables = RowSgd if settings.optimizer == "sgd" else RowAdagrad
+            self.parts["tables"] = for_tables(weights, lr=rate)
 
     def update(self, loss: Tensor, rate_factor: float) -> Touched:
         """One update by the gradient of `loss`; returns the rows each table had changed."""
