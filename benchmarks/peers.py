@@ -2,8 +2,7 @@
 
 Each model trains in a process of its own, at about our dimensions, by the recipe below. It is then
 ranked on validation by our ranker, and PyKEEN's evaluator is timed on some test triples. Records go
-to results/peers; a model that has one is skipped. Our side of the comparison is the row `base` of
-scripts/ablation.py, trained for the same minutes on the same number of threads.
+to results/peers; a model that has one is skipped.
 """
 
 from __future__ import annotations

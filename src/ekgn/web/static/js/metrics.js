@@ -56,8 +56,7 @@ function Evaluations({ data }) {
   const rows = Object.entries(data.evaluations).map(([name, found]) => [name.replace("/", ", rule "), found.micro]);
   Object.entries(data.rule_baseline).forEach(([split, found]) => rows.push([`${split}, length-1 rules alone`, found.micro]));
   if (!rows.length) return null;
-  const mixed = data.settings.rules_share > 0;
-  return html`<section class="card scroll" aria-labelledby="evaluations"><h2 id="evaluations">Evaluations</h2>${mixed && html`<p class="small soft">Length-1 rules have a share in this run's answers.</p>`}<table>
+  return html`<section class="card scroll" aria-labelledby="evaluations"><h2 id="evaluations">Evaluations</h2><table>
     <thead><tr><th scope="col">split</th>${COLUMNS.map((name) => html`<th scope="col" key=${name}>${NAMES[name]}</th>`)}</tr></thead>
     <tbody>${rows.map(([name, found]) => html`<tr key=${name}><th scope="row">${name}</th>${COLUMNS.map((column) => html`<td key=${column}>${say(column, found?.[column])}</td>`)}</tr>`)}</tbody></table></section>`;
 }
