@@ -65,7 +65,9 @@ def test_every_optimizer_and_clipping_lowers_the_loss(
 
 
 def test_the_rate_falls_linearly_from_decay_from_on(family: KnowledgeGraph, tmp_path: Path) -> None:
-    train(family, tmp_path, decay_from=0.5, epochs=4, valid_every=1, learning_rate=0.01)
+    train(
+        family, tmp_path, max_steps=1, decay_from=0.5, epochs=4, valid_every=1, learning_rate=0.01
+    )
     rates = [line["learning_rate"] for line in lines(tmp_path)]
     assert rates == pytest.approx([0.01, 0.01, 0.005, 0.0])
 
@@ -263,3 +265,25 @@ def test_tensorboard_logs_are_written(family: KnowledgeGraph, tmp_path: Path) ->
     pytest.importorskip("tensorboard")
     train(family, tmp_path, epochs=2, valid_every=1, tensorboard=True)
     assert list((tmp_path / "tensorboard").glob("events.*"))
+
+
+def test_each_phase_has_its_own_fall_of_the_rate(family: KnowledgeGraph, tmp_path: Path) -> None:
+    settings = tiny_settings(steps_from=0.5, decay_from=0.5, epochs=8, valid_every=1)
+    Trainer(KbcTask(family, settings), RunFolder(tmp_path)).fit()
+    rates = [line["learning_rate"] / settings.learning_rate for line in lines(tmp_path)]
+    assert rates == pytest.approx([1, 1, 0.5, 1, 1, 1, 0.5, 0])
+
+
+def test_a_spent_budget_moves_the_training_on_to_its_next_phase(
+    family: KnowledgeGraph, tmp_path: Path
+) -> None:
+    settings = tiny_settings(steps_from=0.5, decay_from=0.5, epochs=8, budget_minutes=1)
+    trainer = Trainer(KbcTask(family, settings), RunFolder(tmp_path))
+    tables = trainer.model.entities.weight
+    before = tables.clone()
+    trainer.progress.seconds = 45.0
+    trainer.update()
+    assert torch.equal(tables, before), "half of the budget is spent: the tables rest"
+    assert trainer._rate_factor() == pytest.approx(1)
+    trainer.progress.seconds = 60.0
+    assert trainer._rate_factor() == 0 and trainer._is_over()

@@ -84,6 +84,7 @@ class Counters(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
     step: int = Field(ge=0)
     best_step: int = Field(ge=0)
+    best_phase: int = Field(ge=-1)
     best: float
     stale: int = Field(ge=0)
     seconds: float = Field(ge=0, allow_inf_nan=False)

@@ -59,7 +59,7 @@ class Settings(BaseModel):
         0.001, "step size of the network, where the tables are updated by adagrad", gt=0, le=1e6
     )
     decay_from: float = knob(
-        1.0, "share of the epochs after which the rate falls linearly to 0 (1: never)", ge=0, le=1
+        1.0, "share of a phase after which the rate falls linearly to 0 (1: never)", ge=0, le=1
     )
     clip_norm: float = knob(0.0, "largest gradient norm (0: no limit)", ge=0)
     batch_size: int = knob(64, "instances in a mini-batch", ge=1)
@@ -68,7 +68,7 @@ class Settings(BaseModel):
     patience: int = knob(0, "validations without gain before stopping early (0: never)", ge=0)
     checkpoint_minutes: float = knob(5.0, "minutes between training-state checkpoints", ge=0)
     budget_minutes: float = knob(
-        0.0, "training minutes after which to stop; the rate falls within them (0: no limit)", ge=0
+        0.0, "training minutes to fit the phases and the fall of the rate into (0: no limit)", ge=0
     )
     seed: int = knob(0, "seed of every random choice", ge=0, le=2**32 - 1)
     threads: int = knob(0, "CPU threads (0: all cores)", ge=0, le=1024)
@@ -84,7 +84,7 @@ class Settings(BaseModel):
         return self
 
     def phases(self) -> list[float]:
-        """The shares of the epochs after which an update costs more, or less, than before."""
+        """The shares of the training at which its phases begin."""
         return [0.0]
 
     def changes_of(self, preset: str | None) -> dict[str, Any]:

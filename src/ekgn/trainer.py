@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -76,6 +77,7 @@ class Progress:
 
     step: int = 0  # updates done
     best_step: int = 0
+    best_phase: int = -1
     best: float = -math.inf
     stale: int = 0  # validations since the best one
     seconds: float = 0.0  # training and validation, over all sittings
@@ -225,21 +227,33 @@ class Trainer:
                 saved = time.monotonic()
             if self.listener:
                 try:
-                    self.listener(self.progress, self.total_steps, work.share(self.progress.step))
+                    share = max(work.share(self.progress.step), self._spent())
+                    self.listener(self.progress, self.total_steps, share)
                 except KeyboardInterrupt:
                     signals.wanted = True
 
     def _is_over(self) -> bool:
-        settings, progress = self.settings, self.progress
-        out_of_time = 0 < settings.budget_minutes * 60 <= progress.seconds
-        out_of_patience = 0 < settings.patience <= progress.stale
-        return progress.step >= self.total_steps or out_of_time or out_of_patience
+        out_of_patience = 0 < self.settings.patience <= self.progress.stale
+        return self._done() >= 1 or out_of_patience
+
+    def _done(self) -> float:
+        """The share of the training that is over: of its updates, or of its budget if that is more.
+
+        So a budget shortens every phase, and the fall of the rate, to fit it.
+        """
+        by_updates: float = self.progress.step / self.total_steps
+        return max(by_updates, self._spent())
+
+    def _spent(self) -> float:
+        """The share of the budget that is spent; 0 without one."""
+        budget = 60 * self.settings.budget_minutes
+        return min(self.progress.seconds / budget, 1.0) if budget else 0.0
 
     def update(self) -> None:
         """One update. Dropout and the like draw from a stream that only the step decides."""
         progress = self.progress
         self._seed()
-        loss = self._loss(progress.step)
+        loss = self._loss(progress.step, self._done())
         value, reward = loss.total.item(), loss.expected_reward.item()
         if not math.isfinite(value):
             raise EkgnError(
@@ -251,31 +265,24 @@ class Trainer:
         self.model.constrain(self.optimizers.update(loss.total, self._rate_factor()))
         progress.step += 1
 
-    def _loss(self, step: int) -> Any:
+    def _loss(self, step: int, done: float) -> Any:
         """The loss of the batch of an update."""
         batch = self.task.batches(*divmod(step, self.per_epoch))
-        return self.model.loss(batch.to(self.device), step / self.total_steps)
+        return self.model.loss(batch.to(self.device), done)
 
-    def _firsts(self) -> list[int]:
-        """The first update of each phase."""
-        starts = {
-            math.ceil(share * self.settings.epochs) * self.per_epoch
-            for share in self.settings.phases()
-        }
-        return sorted(starts - {self.total_steps})
-
-    def _phase(self, step: int) -> int:
-        """How many phases have begun after so many updates."""
-        return sum(step > first for first in self._firsts())
+    def _phase(self) -> int:
+        """The phase that the last update was of."""
+        return sum(self._done() > share for share in self.settings.phases()[1:])
 
     def _work(self) -> Work:
         """What the updates of each phase cost, by the time of a forward pass at its start."""
-        firsts = self._firsts()
-        if len(firsts) == 1:
+        shares = [share for share in self.settings.phases() if share < 1]
+        firsts = [math.ceil(share * self.total_steps) for share in shares]
+        if len(shares) == 1:
             return Work(firsts, [1.0], self.total_steps)
         self.model.eval()  # as it is, weights and running averages
         with torch.no_grad():
-            costs = [_seconds(self._loss, first) for first in firsts]
+            costs = [_seconds(partial(self._loss, 0, share)) for share in shares]
         self.model.train()
         return Work(firsts, costs, self.total_steps)
 
@@ -288,11 +295,13 @@ class Trainer:
             torch.manual_seed(seed)
 
     def _rate_factor(self) -> float:
-        """1, then falling linearly to 0 from `decay_from` of the epochs, or of the budget, on."""
-        done, start = self.progress.step / self.total_steps, self.settings.decay_from
-        if self.settings.budget_minutes:
-            done = max(done, min(self.progress.seconds / (60 * self.settings.budget_minutes), 1.0))
-        return 1.0 if done <= start else (1 - done) / (1 - start)
+        """In each phase 1, then falling linearly to 0 from `decay_from` of the phase on."""
+        done, from_ = self._done(), self.settings.decay_from
+        bounds = [*self.settings.phases(), 1.0]
+        start = max(share for share in bounds[:-1] if share <= done)
+        end = min((share for share in bounds if share > done), default=1.0)
+        within = (done - start) / (end - start) if end > start else 1.0
+        return 1.0 if within <= from_ else (1 - within) / (1 - from_)
 
     def _validation_is_due(self) -> bool:
         return self.progress.step % (self.settings.valid_every * self.per_epoch) == 0
@@ -308,9 +317,10 @@ class Trainer:
         value = metrics[self.task.selection]
         progress.metrics = {"step": progress.step, **metrics}
         # The best weights are of the last phase: earlier ones have parts that are not trained yet.
-        later = self._phase(progress.step) > self._phase(progress.best_step)
-        if later or value > progress.best:
-            progress.best, progress.best_step, progress.stale = value, progress.step, 0
+        phase = self._phase()
+        if phase > progress.best_phase or value > progress.best:
+            progress.best, progress.best_phase = value, phase
+            progress.best_step, progress.stale = progress.step, 0
             self._save_weights()
         else:
             progress.stale += 1
@@ -422,11 +432,11 @@ def _smooth(average: float, value: float) -> float:
     return value if math.isnan(average) else 0.98 * average + 0.02 * value
 
 
-def _seconds(loss: Callable[[int], Any], step: int) -> float:
+def _seconds(loss: Callable[[], Any]) -> float:
     """The time of a forward pass, its batch included, when called for the second time."""
     for _ in range(2):
         start = time.monotonic()
-        loss(step).total.item()
+        loss().total.item()
     return time.monotonic() - start
 
 

@@ -138,13 +138,13 @@ class KbcModel(nn.Module):
         """The objective over the batch's (query, answer) pairs, `done` of the training being over.
 
         Over a product the first answer is trained alone at first; then the tables rest, and the
-        steps are trained.
+        steps are trained. Every fact weighs the same there, in a batch of many answers too.
         """
         if not self.settings.has_product:
             return self._paper_loss(batch)
-        if self.settings.max_steps == 1 or done < self.settings.steps_from:
-            return self._first_loss(batch)
-        return self._steps_loss(batch)
+        first_alone = self.settings.max_steps == 1 or done < self.settings.steps_from
+        loss = self._first_loss(batch) if first_alone else self._steps_loss(batch)
+        return loss._replace(total=loss.total * (len(batch.answers_P) / len(batch.heads_B)))
 
     def _paper_loss(self, batch: Batch) -> Loss:
         """Triples, each with negatives of its own, by the L1 distance."""

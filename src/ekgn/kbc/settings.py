@@ -93,5 +93,6 @@ class KbcSettings(Settings):
     DEFAULT_PRESET: ClassVar[str] = "auto"
 
     def phases(self) -> list[float]:
-        """The shares of the epochs after which an update costs more, or less, than before."""
-        return [0.0, self.steps_from if self.has_product and self.max_steps > 1 else 0.0]
+        """The shares of the training at which the first answer and the steps begin."""
+        both = self.has_product and self.max_steps > 1 and self.steps_from > 0
+        return [0.0, self.steps_from] if both else [0.0]
