@@ -26,11 +26,11 @@ from ekgn.optimizers import Optimizers
 log = logging.getLogger(__name__)
 
 EXACT_OPERATIONS = 4e13  # of an epoch: beyond it the softmax is sampled
-LARGE_OPERATIONS = 6e12  # of an exact epoch of 400 numbers: beyond it vectors are smaller
+SIZES, SIZED_OPERATIONS = (800, 400, 256), 1.1e13  # the largest size with such an exact epoch
 SAMPLED = 2_000
 # The values that leave a setting open.
 OPEN = {"batch_size": 0, "embedding_dim": 0, "negatives": -1, "penalty": -1.0}
-PENALTIES = (0.003, 0.04, 0.1)
+PENALTIES = (0.003, 0.05, 0.1)
 TRIED_SIZE, TRIED_UPDATES, TRIED_FACTS = 128, 800, 2_000
 OnProgress = Callable[[int, int], None]
 """Called with how many updates were done now, and how many there are in all."""
@@ -71,7 +71,7 @@ def _by_counts(graph: KnowledgeGraph, settings: KbcSettings) -> dict[str, int]:
     operations = 6.0 * queries * graph.num_entities  # of an epoch, for each number of a vector
     found = {
         "batch_size": min(400, max(32, queries // 300)),
-        "embedding_dim": 400 if 400 * operations <= LARGE_OPERATIONS else 256,
+        "embedding_dim": next((k for k in SIZES if k * operations <= SIZED_OPERATIONS), SIZES[-1]),
     }
     size = settings.embedding_dim or found["embedding_dim"]
     found["negatives"] = 0 if size * operations <= EXACT_OPERATIONS else SAMPLED

@@ -20,10 +20,10 @@ AUTO: dict[str, Any] = {
     "step_loss": 0.5,
     "optimizer": "adagrad",
     "learning_rate": 0.1,
-    "decay_from": 0.95,  # of the steps' training, the second half
+    "decay_from": 0.5,
     "batch_size": 0,
-    "epochs": 25,
-    "valid_every": 5,
+    "epochs": 20,
+    "valid_every": 2,
 }
 
 
