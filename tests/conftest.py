@@ -63,6 +63,8 @@ def tiny_settings(**changes: object) -> KbcSettings:
         "epochs": 40,
         "valid_every": 10,
         "penalty": 0.0,
+        "held_out": 0.0,
+        "tables_from": 1.0,
         "negatives": 0,
         "dropout": 0.0,
         "network_rate": 0.01,

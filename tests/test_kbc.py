@@ -103,17 +103,71 @@ def test_a_batch_depends_on_its_place_alone(family: KnowledgeGraph) -> None:
     assert not torch.equal(fresh.heads_B, other(2, 2).heads_B)
 
 
+def test_the_steps_are_trained_on_facts_that_the_tables_see_last(family: KnowledgeGraph) -> None:
+    settings = tiny_settings(held_out=0.2, steps_from=0.5, tables_from=0.75, batch_size=7)
+    batches = KbcTask(family, settings).batches
+    every = set(map(tuple, with_inverses(family.train, family.num_relations).tolist()))
+
+    def facts(done: float) -> tuple[set[tuple[int, ...]], set[tuple[int, ...]]]:
+        asked, left_out = set(), set()
+        for index in range(2 * len(batches)):
+            batch = batches(0, index, done)
+            queries = torch.stack([batch.heads_B, batch.relations_B], dim=1).tolist()
+            for query, answer in zip(batch.query_of_answer_P, batch.answers_P, strict=True):
+                asked.add((*queries[query], int(answer)))
+            for query, answer in zip(*(batch.left_out or ((), ())), strict=True):
+                left_out.add((*queries[query], int(answer)))
+        return asked, left_out
+
+    first, steps, last = facts(0.0), facts(0.5), facts(0.75)
+    assert first[0] | steps[0] == every and not first[0] & steps[0] and last[0] == every
+    assert len(steps[0]) == pytest.approx(0.2 * len(every), abs=2)
+    asked = {fact[:2] for fact in steps[0]}
+    assert steps[1] == {fact for fact in first[0] if fact[:2] in asked}
+    assert not first[1] and not last[1]
+
+
+@pytest.mark.parametrize("negatives", [0, 3000])
+def test_what_is_left_out_does_not_compete(family: KnowledgeGraph, negatives: int) -> None:
+    settings = tiny_settings(
+        held_out=0.3, steps_from=0.5, change_penalty=0.0, step_loss=0.0, negatives=negatives
+    )
+    task = KbcTask(family, settings)
+    torch.manual_seed(0)
+    model = task.new_model().eval()
+    model.entities.weight.data.normal_()
+    for parameter in model.network.decoder.parameters():
+        parameter.data.normal_(std=0.3)
+    batch = task.batches(0, 0, 0.5)
+    record = model(batch.heads_B, batch.relations_B)
+    scores = (record.outputs_TBK @ model.entities.weight.T).double()
+    known = Answers(family.train, family.num_relations)
+    total = 0.0
+    for query, answer in zip(
+        batch.query_of_answer_P.tolist(), batch.answers_P.tolist(), strict=True
+    ):
+        asked = batch.answers_P[batch.query_of_answer_P == query].tolist()
+        head, relation = int(batch.heads_B[query]), int(batch.relations_B[query])
+        others = [entity for entity in known.of(head, relation).tolist() if entity not in asked]
+        row = scores[:, query].clone()
+        row[:, others] = -torch.inf
+        stop = record.log_stop_weights_TB[:, query].double()
+        total -= float((stop + row.log_softmax(dim=1)[:, answer]).logsumexp(dim=0).detach())
+    loss = float(model.loss(batch, 0.5).total.detach())
+    assert loss == pytest.approx(total / len(batch.heads_B), rel=1e-3)
+
+
 def test_negatives_that_are_answers_are_marked(family: KnowledgeGraph) -> None:
     known = Answers(family.train, family.num_relations)
     batch = batches_of(family, tiny_settings(batch_size=50, negatives=200))(0, 0)
-    assert batch.is_answer is not None and batch.negatives is not None
-    marked = set(zip(*(part.tolist() for part in batch.is_answer), strict=True))
+    assert batch.left_out is not None and batch.negatives is not None
+    marked = set(zip(*(part.tolist() for part in batch.left_out), strict=True))
     for query in range(len(batch.heads_B)):
         answers = set(known.of(int(batch.heads_B[query]), int(batch.relations_B[query])).tolist())
         for slot, entity in enumerate(batch.negatives.tolist()):
             assert ((query, slot) in marked) == (entity in answers)
     assert marked
-    assert (batch.is_answer[1].diff() >= 0).all()
+    assert (batch.left_out[1].diff() >= 0).all()
 
 
 @pytest.mark.parametrize("block", [64, 2**18])  # many blocks of candidates, and one
@@ -252,13 +306,16 @@ def test_the_loss_over_a_product_is_the_equation_written_as_a_loop(
     head, of = model.entities(batch.heads_B), batch.query_of_answer_P
     factors = [head[of], model.relations(batch.relations_B)[of], model.entities(batch.answers_P)]
     size = sum(float(cubes("complex", factor).sum()) for factor in factors) / len(of)
+    each = len(of) / len(head)  # answers of a query
     first = loop_over_a_product(model, batch, record.outputs_TBK[:1], torch.ones(1, len(head)))
-    assert model.loss(batch, 0.0).total.item() == pytest.approx(first + 0.3 * size, rel=1e-3)
+    assert model.loss(batch, 0.0).total.item() == pytest.approx(
+        each * (first + 0.3 * size), rel=1e-3
+    )
     change = (record.outputs_TBK[1:] - record.outputs_TBK[0]).square().sum(dim=2)[:, of].mean()
     q_TB = record.log_stop_weights_TB.exp()
     steps = loop_over_a_product(model, batch, record.outputs_TBK, q_TB)
     assert model.loss(batch, 0.5).total.item() == pytest.approx(
-        steps + 0.2 * change.item(), rel=1e-3
+        each * (steps + 0.2 * change.item()), rel=1e-3
     )
 
 
@@ -295,7 +352,7 @@ def test_the_sample_stands_for_all_entities(family: KnowledgeGraph) -> None:
                     torch.empty(0, dtype=torch.long),
                 )
             )
-            batch = first._replace(negatives=sample, is_answer=(left[0], left[1]))
+            batch = first._replace(negatives=sample, left_out=(left[0], left[1]))
             candidates = model.candidates(batch, 1)
             drawn.append(log_partition(outputs_BK, candidates, Workspace()).exp())
     assert torch.allclose(torch.stack(drawn).mean(dim=0), wrong_BN.sum(dim=1), rtol=0.1)

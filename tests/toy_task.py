@@ -112,7 +112,7 @@ class ToyTask:
     def __len__(self) -> int:
         return -(-self.limit // self.settings.batch_size)
 
-    def __call__(self, epoch: int, index: int) -> Numbers:
+    def __call__(self, epoch: int, index: int, done: float) -> Numbers:
         shuffled = torch.Generator().manual_seed(epoch)
         order = torch.randperm(self.limit, generator=shuffled)
         return numbers(order[index * self.settings.batch_size :][: self.settings.batch_size])

@@ -43,10 +43,10 @@ log = logging.getLogger(__name__)
 
 
 class Batches(Protocol):
-    """The batches of an epoch, each reproducible from its place alone."""
+    """The batches of an epoch, each reproducible from its place and phase alone."""
 
     def __len__(self) -> int: ...
-    def __call__(self, epoch: int, index: int) -> Any: ...
+    def __call__(self, epoch: int, index: int, done: float) -> Any: ...
 
 
 class Task(Protocol):
@@ -267,7 +267,7 @@ class Trainer:
 
     def _loss(self, step: int, done: float) -> Any:
         """The loss of the batch of an update."""
-        batch = self.task.batches(*divmod(step, self.per_epoch))
+        batch = self.task.batches(*divmod(step, self.per_epoch), done)
         return self.model.loss(batch.to(self.device), done)
 
     def _phase(self) -> int:

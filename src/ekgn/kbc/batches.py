@@ -20,8 +20,8 @@ class Batch(NamedTuple):
     answers_P: Tensor
     query_of_answer_P: Tensor  # which of the B queries each answer belongs to
     negatives: Tensor | None = None  # (N,) shared by the batch, (B, N), or None: every entity
-    # (query, place among the negatives) of those that are answers after all, by place in order.
-    is_answer: tuple[Tensor, Tensor] | None = None
+    # (query, place among the candidates) of those that do not compete, by place in order.
+    left_out: tuple[Tensor, Tensor] | None = None
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
@@ -41,11 +41,18 @@ class Batches:
 
     The paper's instances are triples, each with negatives of its own. Over a product an instance is
     a distinct query with all its answers, which compete with every entity (1vsAll), or with a
-    sample shared by the batch.
+    sample shared by the batch. Facts known `besides` do not compete.
     """
 
-    def __init__(self, known: Answers, num_entities: int, settings: KbcSettings) -> None:
+    def __init__(
+        self,
+        known: Answers,
+        num_entities: int,
+        settings: KbcSettings,
+        besides: Answers | None = None,
+    ) -> None:
         self._known = known
+        self._besides = besides
         self._num_entities = num_entities
         self._settings = settings
         self._by_query = settings.has_product
@@ -60,7 +67,7 @@ class Batches:
     def __len__(self) -> int:
         return -(-self.instances // self._settings.batch_size)
 
-    def __call__(self, epoch: int, index: int) -> Batch:
+    def __call__(self, epoch: int, index: int, done: float = 0.0) -> Batch:
         """Batch `index` of epoch `epoch`."""
         if self._order[0] != epoch:
             shuffled = np.random.default_rng([self._settings.seed, epoch])
@@ -74,17 +81,23 @@ class Batches:
         """Distinct queries with all their answers."""
         query_of_answer, answers = self._known.gather(rows)
         batch = self._batch(rows, answers, query_of_answer)
+        known = [np.empty(0, np.int64)] * 2
+        if self._besides is not None:
+            known = list(self._besides.gather(self._besides.rows(*self._questions(rows))))
         if not self._settings.negatives:
-            return batch
+            return batch._replace(left_out=_in_order(*known)) if len(known[0]) else batch
         draws = rng.integers(self._num_entities, size=self._settings.negatives)
         negatives = np.unique(draws)
-        place = np.minimum(np.searchsorted(negatives, answers), len(negatives) - 1)
-        hit = np.flatnonzero(negatives[place] == answers)
-        hit = hit[np.argsort(place[hit], kind="stable")]
+        queries = np.concatenate([query_of_answer, known[0]])
+        right = np.concatenate([answers, known[1]])
+        place = np.minimum(np.searchsorted(negatives, right), len(negatives) - 1)
+        hit = negatives[place] == right
         return batch._replace(
-            negatives=torch.from_numpy(negatives),
-            is_answer=(torch.from_numpy(query_of_answer[hit]), torch.from_numpy(place[hit])),
+            negatives=torch.from_numpy(negatives), left_out=_in_order(queries[hit], place[hit])
         )
+
+    def _questions(self, rows: Ints) -> tuple[Ints, Ints]:
+        return self._known.heads[rows], self._known.relations[rows]
 
     def _triples(self, chosen: Ints, rng: np.random.Generator) -> Batch:
         """Single triples, each with its own negatives; only the answer itself is none of them."""
@@ -95,13 +108,35 @@ class Batches:
         batch = self._batch(self._row_of_triple[chosen], answers, np.arange(len(chosen)))
         return batch._replace(
             negatives=torch.from_numpy(negatives),
-            is_answer=(torch.from_numpy(query), torch.from_numpy(place)),
+            left_out=(torch.from_numpy(query), torch.from_numpy(place)),
         )
 
     def _batch(self, rows: Ints, answers: Ints, query_of_answer: Ints) -> Batch:
+        heads, relations = self._questions(rows)
         return Batch(
-            heads_B=torch.from_numpy(self._known.heads[rows]),
-            relations_B=torch.from_numpy(self._known.relations[rows]),
+            heads_B=torch.from_numpy(heads),
+            relations_B=torch.from_numpy(relations),
             answers_P=torch.from_numpy(answers),
             query_of_answer_P=torch.from_numpy(query_of_answer),
         )
+
+
+def _in_order(queries: Ints, places: Ints) -> tuple[Tensor, Tensor]:
+    order = np.argsort(places, kind="stable")
+    return torch.from_numpy(queries[order]), torch.from_numpy(places[order])
+
+
+class Phases:
+    """The batches of each phase; a phase of fewer batches goes over them more often."""
+
+    def __init__(self, phases: list[Batches], settings: KbcSettings) -> None:
+        self._phases = phases
+        self._settings = settings
+
+    def __len__(self) -> int:
+        return len(self._phases[-1])
+
+    def __call__(self, epoch: int, index: int, done: float) -> Batch:
+        """Batch `index` of epoch `epoch`, `done` of the training being over."""
+        batches = self._phases[self._settings.phase(done)]
+        return batches(*divmod(epoch * len(self) + index, len(batches)))

@@ -309,7 +309,7 @@ def hold_out(
             f"Cannot hold out {given} with seed {seed}: "
             "neither may be negative, and the shares together must be below 1."
         )
-    free = _free_rows(triples, seed)
+    free = spare_rows(triples, seed)
     wanted = {name: max(1, round(share * len(triples))) for name, share in shares.items() if share}
     if len(free) < len(wanted):
         raise EkgnError(
@@ -326,7 +326,7 @@ def hold_out(
     return {"train": train, **{name: triples[chosen] for name, chosen in rows.items()}}
 
 
-def _free_rows(triples: Triples, seed: int) -> NDArray[np.int64]:
+def spare_rows(triples: Triples, seed: int) -> NDArray[np.int64]:
     """Rows in random order that train can spare.
 
     The first row of every entity and of every relation in that order is not among them, so

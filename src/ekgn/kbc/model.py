@@ -12,7 +12,7 @@ from ekgn.kbc.batches import Batch
 from ekgn.kbc.partition import Candidates, Workspace, log_partition, log_sums
 from ekgn.kbc.products import cubes, product, relation_size
 from ekgn.kbc.ranking import Scorer
-from ekgn.kbc.settings import KbcSettings
+from ekgn.kbc.settings import STEPS, KbcSettings
 from ekgn.network.inference import Inference, step_weights
 from ekgn.network.l1 import l1_distances, l1_pairs
 from ekgn.network.layers import shared_dropout
@@ -137,26 +137,26 @@ class KbcModel(nn.Module):
     def loss(self, batch: Batch, done: float = 1.0) -> Loss:
         """The objective over the batch's (query, answer) pairs, `done` of the training being over.
 
-        Over a product the first answer is trained alone at first; then the tables rest, and the
-        steps are trained. Every fact weighs the same there, in a batch of many answers too.
+        Over a product the first answer is trained alone; then the tables rest, and the steps are
+        trained; then the tables again. There every fact weighs the same, in batches of any size.
         """
         if not self.settings.has_product:
             return self._paper_loss(batch)
-        first_alone = self.settings.max_steps == 1 or done < self.settings.steps_from
-        loss = self._first_loss(batch) if first_alone else self._steps_loss(batch)
+        steps = self.settings.phase(done) == STEPS
+        loss = self._steps_loss(batch) if steps else self._first_loss(batch)
         return loss._replace(total=loss.total * (len(batch.answers_P) / len(batch.heads_B)))
 
     def _paper_loss(self, batch: Batch) -> Loss:
         """Triples, each with negatives of its own, by the L1 distance."""
         inference = self(batch.heads_B, batch.relations_B)
-        assert batch.negatives is not None and batch.is_answer is not None
+        assert batch.negatives is not None and batch.left_out is not None
         outputs_TBK = inference.outputs_TBK
         parts = [batch.negatives.flatten(), batch.answers_P]
         rows, answers_BK = self.answers(torch.cat(parts)).split([len(part) for part in parts])
         negatives_BNK = rows.view(*batch.negatives.shape, -1)
         right_TB = -self.settings.distance_scale * l1_pairs(outputs_TBK, answers_BK)
         wrong_TBN = -self.settings.distance_scale * l1_pairs(outputs_TBK[:, :, None], negatives_BNK)
-        wrong_TBN[:, batch.is_answer[0], batch.is_answer[1]] = -torch.inf
+        wrong_TBN[:, batch.left_out[0], batch.left_out[1]] = -torch.inf
         log_p_TB = F.logsigmoid(right_TB - wrong_TBN.logsumexp(dim=2))
         return objective(inference.log_stop_weights_TB, log_p_TB, self.settings)
 
@@ -205,22 +205,21 @@ class KbcModel(nn.Module):
     def candidates(self, batch: Batch, steps: int) -> Candidates:
         """Every entity, or the sampled ones with how many each stands for."""
         rests = steps > 1  # the tables
+        left_out = batch.left_out
+        if rests and left_out is not None:
+            step_T = torch.arange(steps, device=left_out[0].device)
+            shifted = (left_out[0][:, None] + step_T * len(batch.heads_B)).flatten()
+            left_out = shifted, left_out[1].repeat_interleave(steps)
         if batch.negatives is None:
             whole = None if rests else self.entities.gradient_of_all()
-            return Candidates(self.entities.weight, whole)
-        assert batch.is_answer is not None
+            return Candidates(self.entities.weight, whole, None, left_out)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not rests):
             vectors_NK = self.entities(batch.negatives)
         drawn = -torch.expm1(
             self.settings.negatives * torch.log1p(torch.tensor(-1 / len(self.entities)))
         )
         log_weight_N = torch.full((len(batch.negatives),), -float(drawn.log()))
-        queries, places = batch.is_answer
-        if rests:
-            step_T = torch.arange(steps, device=queries.device)
-            shifted = (queries[:, None] + step_T * len(batch.heads_B)).flatten()
-            queries, places = shifted, places.repeat_interleave(steps)
-        return Candidates(vectors_NK, None, log_weight_N.to(vectors_NK.device), (queries, places))
+        return Candidates(vectors_NK, None, log_weight_N.to(vectors_NK.device), left_out)
 
     def scores(self, inference: Inference, rule: str | None = None) -> Tensor:
         """Scores of all entities as the answer, (B, N), higher is better.

@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Literal
 
 from ekgn.config import Settings, knob
 
+STEPS = 1  # the phase that trains the steps
+
 # What a user gets by default: sizes and penalty are chosen for the graph (ekgn.kbc.choose).
 AUTO: dict[str, Any] = {
     "first_answer": "complex",
@@ -13,7 +15,9 @@ AUTO: dict[str, Any] = {
     "negatives": -1,
     "penalty": -1.0,
     "max_steps": 3,
-    "steps_from": 0.9,
+    "held_out": 0.05,
+    "steps_from": 0.8,
+    "tables_from": 0.85,
     "change_penalty": 0.2,
     "dropout": 0.5,
     "objective": "log",
@@ -62,10 +66,23 @@ class KbcSettings(Settings):
     state_size: int = knob(
         256, "size of the states over a product (the paper's: 2k)", "|s|", ge=1, le=65_536
     )
+    held_out: float = knob(
+        0.0,
+        "share of the training facts that the product sees last: the steps are trained on them "
+        "(stacking); 0: the steps are trained on all",
+        ge=0,
+        lt=1,
+    )
     steps_from: float = knob(
         0.0,
-        "share of the epochs that train the product alone; then its tables rest, and the steps "
+        "share of the training that trains the product alone; then its tables rest, and the steps "
         "are trained over them",
+        ge=0,
+        le=1,
+    )
+    tables_from: float = knob(
+        1.0,
+        "share of the training after which the steps rest, and the product is trained on all facts",
         ge=0,
         le=1,
     )
@@ -93,6 +110,11 @@ class KbcSettings(Settings):
     DEFAULT_PRESET: ClassVar[str] = "auto"
 
     def phases(self) -> list[float]:
-        """The shares of the training at which the first answer and the steps begin."""
-        both = self.has_product and self.max_steps > 1 and self.steps_from > 0
-        return [0.0, self.steps_from] if both else [0.0]
+        """The shares at which the product, the steps, and the product again begin."""
+        if not self.has_product or self.max_steps == 1:
+            return [0.0]
+        return [0.0, self.steps_from, self.tables_from]
+
+    def phase(self, done: float) -> int:
+        """Which phase comes next when so much of the training is over."""
+        return sum(done >= start for start in self.phases()[1:])

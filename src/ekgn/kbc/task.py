@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ekgn.errors import EkgnError
 from ekgn.files import read_json, write_json
-from ekgn.kbc.answers import Answers
-from ekgn.kbc.batches import Batches
+from ekgn.kbc.answers import Answers, Ints
+from ekgn.kbc.batches import Batches, Phases
 from ekgn.kbc.choose import OnProgress, choose
-from ekgn.kbc.graph import KnowledgeGraph, load_graph
+from ekgn.kbc.graph import KnowledgeGraph, load_graph, spare_rows
 from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.ranking import Metrics, filter_answers, rank_split
 from ekgn.kbc.settings import KbcSettings
@@ -69,10 +69,22 @@ class KbcTask:
         return cls(KnowledgeGraph.load(folder), settings, choices)
 
     @cached_property
-    def batches(self) -> Batches:
-        """The training queries, in batches."""
-        train = Answers(self.graph.train, self.graph.num_relations)
-        return Batches(train, self.graph.num_entities, self.settings)
+    def batches(self) -> Phases:
+        """The training queries, in batches: those of the product, of the steps, of all facts."""
+        graph, settings = self.graph, self.settings
+
+        def batches(facts: Ints, besides: Ints | None = None) -> Batches:
+            known = None if besides is None else Answers(besides, graph.num_relations)
+            asked = Answers(facts, graph.num_relations)
+            return Batches(asked, graph.num_entities, settings, known)
+
+        every = batches(graph.train)
+        spared = spare_rows(graph.train, settings.seed)
+        held_out = spared[: round(settings.held_out * len(graph.train))]
+        if not len(held_out) or len(settings.phases()) == 1:
+            return Phases([every] * 3, settings)
+        seen = np.delete(graph.train, held_out, axis=0)
+        return Phases([batches(seen), batches(graph.train[held_out], seen), every], settings)
 
     @cached_property
     def _known(self) -> Answers:

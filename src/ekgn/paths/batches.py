@@ -108,7 +108,7 @@ class Batches:
     def __len__(self) -> int:
         return -(-len(self._paths) // self._size)
 
-    def __call__(self, epoch: int, index: int) -> Batch:
+    def __call__(self, epoch: int, index: int, done: float = 0.0) -> Batch:
         """Batch `index` of epoch `epoch`."""
         if self._order[0] != epoch:
             shuffled = np.random.default_rng([self._seed, epoch])
