@@ -235,3 +235,27 @@ def test_dropout_uses_one_mask_for_all_steps() -> None:
     dropped = shared_dropout(torch.ones(3, 4, 50), 0.5, training=True)
     assert (dropped == dropped[0]).all() and 0 < (dropped == 0).sum() < dropped.numel()
     assert shared_dropout(dropped, 0.5, training=False) is dropped
+
+
+@pytest.mark.parametrize("bias", [-3.0, 0.0, 3.0])
+def test_a_step_that_every_query_has_left_is_not_computed(bias: float) -> None:
+    network, queries = make_network(max_steps=6), torch.randn(40, 6)
+    nn.init.constant_(network.termination.gate.bias, bias)
+    whole = network(queries)
+    chosen_B = whole.log_stop_weights_TB.argmax(dim=0)
+    early = network.until_left(queries)
+    steps = len(early.states_TBH)
+    assert torch.equal(early.log_stop_weights_TB.argmax(dim=0), chosen_B)
+    assert torch.allclose(early.outputs_TBK, whole.outputs_TBK[:steps], atol=1e-5)
+    left_B = whole.log_stop_weights_TB.exp()
+    before = left_B[: steps - 1]
+    assert steps == 1 or (before.amax(dim=0) <= 1 - before.sum(dim=0) + 1e-6).any()
+    if bias > 0:
+        assert steps == 1, "v_1 is above a half for every query"
+
+
+def test_each_query_alone_gets_the_steps_it_needs() -> None:
+    network, queries = make_network(max_steps=6), torch.randn(40, 6)
+    together = network.until_left(queries).outputs_TBK
+    alone = [len(network.until_left(query[None]).states_TBH) for query in queries]
+    assert max(alone) == len(together) and len(set(alone)) > 1

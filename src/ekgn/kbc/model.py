@@ -287,6 +287,8 @@ def scorer(model: KbcModel, rule: str | None = None) -> Scorer:
                 torch.from_numpy(np.ascontiguousarray(heads)).to(device),
                 torch.from_numpy(np.ascontiguousarray(relations)).to(device),
             )
-            return model.scores(model(*query), rule)
+            if (rule or model.settings.answer_rule) != "argmax":
+                return model.scores(model(*query), rule)
+            return model.scores(model.network.until_left(*model.query(*query)), rule)
 
     return scores

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -12,7 +13,7 @@ from ekgn.network import fused
 from ekgn.network.controller import Controller
 from ekgn.network.inference import Inference
 from ekgn.network.memory import EmbeddedKnowledgeGraph
-from ekgn.network.termination import Termination, log_stop_weights
+from ekgn.network.termination import Termination, log_stop_weights, open_stop_weights
 
 
 class Memory(Protocol):
@@ -26,7 +27,7 @@ class Network(nn.Module):
     """The paper's algorithm box over any encoder (query -> s_1) and decoder (states -> outputs).
 
     All T_max steps, or as many as are asked for, are run and recorded; how far a query would have
-    gone is in the stop weights.
+    gone is in the stop weights. `until_left` runs only those that a query still needs.
     """
 
     def __init__(
@@ -52,23 +53,52 @@ class Network(nn.Module):
             states_TBH, attention_LBM = fused.look_up(first_BH, steps, self.memory, self.controller)
         else:
             states_TBH, attention_LBM = walk(first_BH, steps, memory, self.controller)
+        return self._record(states_TBH, attention_LBM, steps, query)
+
+    @torch.no_grad()
+    def until_left(self, *query: Tensor) -> Inference:
+        """The record up to the step that every query of the batch has left: no more is computed.
+
+        A query leaves at the step of its largest stop weight, once all later steps together have
+        less.
+        """
+
+        def all_left(states: list[Tensor]) -> bool:
+            log_weights_TB, log_rest_B = open_stop_weights(self.termination(torch.stack(states)))
+            return bool((log_weights_TB.amax(dim=0) > log_rest_B).all())
+
+        first_BH, steps = self.encoder(*query), self.max_steps
+        states_TBH, attention_LBM = walk(first_BH, steps, self.memory, self.controller, all_left)
+        return self._record(states_TBH, attention_LBM, steps, query)
+
+    def _record(
+        self, states_TBH: Tensor, attention_LBM: Tensor, steps: int, query: tuple[Tensor, ...]
+    ) -> Inference:
         stop_logits_TB = self.termination(states_TBH)
+        is_whole = len(states_TBH) == steps
         return Inference(
             states_TBH=states_TBH,
             attention_LBM=attention_LBM,
             stop_logits_TB=stop_logits_TB,
-            log_stop_weights_TB=log_stop_weights(stop_logits_TB),
+            log_stop_weights_TB=log_stop_weights(stop_logits_TB)
+            if is_whole
+            else open_stop_weights(stop_logits_TB)[0],
             outputs_TBK=self.decoder(states_TBH, *query),
         )
 
 
 def walk(
-    state_BH: Tensor, steps: int, memory: Memory, controller: Controller
+    state_BH: Tensor,
+    steps: int,
+    memory: Memory,
+    controller: Controller,
+    all_left: Callable[[list[Tensor]], bool] = lambda states: False,
 ) -> tuple[Tensor, Tensor]:
     """The algorithm box: the states s_1 ... s_T and the attention of the lookups between them."""
     states, attention = [state_BH], []
-    for _ in range(steps):
+    while len(states) < steps and not all_left(states):
         attention.append(memory.attend(states[-1]))  # a_t
         read_BH = memory.read(attention[-1])  # x_t
         states.append(controller(states[-1], read_BH))  # s_{t+1}
-    return torch.stack(states[:steps]), torch.stack(attention)[: steps - 1]
+    no_attention = memory.attend(state_BH)[None][:0]
+    return torch.stack(states), torch.stack(attention) if attention else no_attention

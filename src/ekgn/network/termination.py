@@ -26,3 +26,9 @@ def log_stop_weights(stop_logits_TB: Tensor) -> Tensor:
     log_reached = torch.cat([torch.zeros_like(stop_logits_TB[:1]), log_go_on.cumsum(dim=0)])
     log_stop = torch.cat([F.logsigmoid(stop_logits_TB[:-1]), torch.zeros_like(stop_logits_TB[:1])])
     return log_reached + log_stop
+
+
+def open_stop_weights(stop_logits_TB: Tensor) -> tuple[Tensor, Tensor]:
+    """log q_t where steps may follow, and the log of what is left for them."""
+    log_weights = log_stop_weights(torch.cat([stop_logits_TB, stop_logits_TB[:1]]))
+    return log_weights[:-1], log_weights[-1]
