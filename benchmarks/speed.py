@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -30,7 +29,7 @@ from ekgn.kbc.model import scorer
 from ekgn.kbc.ranking import rank_split
 from ekgn.kbc.settings import KbcSettings
 from ekgn.kbc.task import KbcTask
-from ekgn.records import environment
+from ekgn.records import environment, peak_memory
 from ekgn.trainer import Trainer
 from reference import PlainComplEx, ReferenceModel
 
@@ -181,15 +180,6 @@ def growth(entities: int, changes: dict[str, Any]) -> Turn:
         return {"seconds_per_step": seconds, "peak_bytes": peak_memory()}
 
     return turn
-
-
-def peak_memory() -> float:
-    """The largest resident size of this process; getrusage would count its parent's too."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1.0
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-    return float(line.split()[1]) * 1024
 
 
 def ranking_here(triples: int) -> Turn:

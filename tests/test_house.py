@@ -18,7 +18,7 @@ FLOORS = [
     ("network",),
     ("checkpoint", "canvas", "records", "optimizers", "trainer", "run"),
     ("kbc", "paths"),
-    ("api", "figures", "report", "sweep"),
+    ("api", "comparison", "figures", "report", "sweep"),
     ("cli", "web"),
 ]
 FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}

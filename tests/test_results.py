@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+import table1
+
 from . import torture
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,6 +31,47 @@ def test_the_results_page_is_current(results: ModuleType) -> None:
     assert results.PAGE.read_text(encoding="utf-8") == results.page()
     drawn_from = re.search(r"<!-- (\w+) -->", results.PICTURE.read_text(encoding="utf-8"))
     assert drawn_from and drawn_from[1] in results.page(), "the picture is of other curves"
+
+
+def test_the_page_of_table_1_is_current() -> None:
+    assert table1.PAGE.read_text(encoding="utf-8") == table1.page()
+    for picture in table1.PICTURES.glob("table1-*.svg"):
+        drawn_from = re.search(r"<!-- (\w+) -->", picture.read_text(encoding="utf-8"))
+        assert drawn_from and drawn_from[1] in table1.page(), "the picture is of other records"
+
+
+def test_the_page_of_table_1_says_what_was_run_quoted_and_failed(tmp_path: Path) -> None:
+    micro = {"hits_at_10": 0.4567, "mean_rank": 200.0, "mrr": 0.3}
+    record = {
+        "model": "transe",
+        "minutes": 5.0,
+        "seed": 0,
+        "epochs": 0.5,
+        "training_seconds": 300.0,
+        "parameters": 10,
+        "peak_bytes": 2**20,
+        "test": {"micro": micro},
+        "environment": {"processor": "a processor"},
+        "recipe": {
+            "source": "its paper",
+            "rates": [0.1],
+            "learning_rate": 0.1,
+            "negatives": 4,
+            "sizes": {"embedding_dim": 50},
+            "batch_size": 8,
+        },
+        "tried": [{"learning_rate": 0.1, "hits_at_10": 0.25}],
+    }
+    (tmp_path / "fb15k").mkdir()
+    (tmp_path / "fb15k" / "transe.json").write_text(json.dumps(record))
+    failed = {"model": "conve", "problem": "no memory"}
+    (tmp_path / "fb15k" / "conve.json").write_text(json.dumps(failed))
+    page = table1.page(tmp_path).split("## FB15k\n")[1].split("## ")[0]
+    rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line[:1] == "|"}
+    assert "45.7% | 200.0 | 0.300 | 5.0 | 0.50 (<1) | 10 | 1 | 47.1 / 125 |" in rows["TransE"]
+    assert "88.2 / 50 | quoted only |" in rows["TransG"]
+    assert "failed: no memory" in rows["ConvE"]
+    assert "learning rate 0.1 | 0.1: 25.0% |" in page
 
 
 def test_the_results_of_the_readme_are_current(results: ModuleType) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ekgn.api import Run, list_runs, load, resume, train
+    from ekgn.api import Run, compare, list_runs, load, resume, train
 
 __version__ = "0.1.0"
-__all__ = ["Run", "__version__", "list_runs", "load", "resume", "train"]
+__all__ = ["Run", "__version__", "compare", "list_runs", "load", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:

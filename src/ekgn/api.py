@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ekgn.checkpoint import RunFolder
+from ekgn.comparison.bench import compare
 from ekgn.config import Settings, read_toml
 from ekgn.errors import EkgnError, did_you_mean
 from ekgn.files import read_json
@@ -20,7 +21,17 @@ from ekgn.run import RUNS, Run, find_run, new_run_path
 from ekgn.tasks import pieces
 from ekgn.trainer import Listener, Trainer
 
-__all__ = ["Run", "list_runs", "load", "prepare", "reopen", "resume", "task_of", "train"]
+__all__ = [
+    "Run",
+    "compare",
+    "list_runs",
+    "load",
+    "prepare",
+    "reopen",
+    "resume",
+    "task_of",
+    "train",
+]
 
 OnProgress = Callable[[int, int], None]
 # What a training that goes on may change: anything else would make it another training.

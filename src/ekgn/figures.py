@@ -1,8 +1,9 @@
-"""The pictures: training curves, stopping steps, the memory map, a sweep. Each returns a figure."""
+"""The pictures: training curves, stopping steps, the memory map, a sweep, models
+side by side. Each returns a figure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,6 +136,30 @@ def sweep_plot(sweep: Sweep, trials: Sequence[Trial]) -> Figure:
     if len(axes) > 1 and sweep.search == "grid":
         panels[-1].legend(fontsize="small", frameon=False)
     figure.suptitle(f"{sweep.data}, {len(finished)} runs", parse_math=False)
+    return figure
+
+
+def comparison_plot(
+    title: str,
+    measured: Mapping[str, Mapping[str, float]],
+    quoted: Mapping[str, float],
+) -> Figure:
+    """Hits@10 and MRR of each model as bars, the best on top; a line where the paper quotes it."""
+    order = sorted(measured, key=lambda label: measured[label]["hits_at_10"])
+    figure = new_figure(7.5, 0.9 + 0.24 * max(len(order), 3))
+    panels = figure.subplots(1, 2, sharey=True)
+    for panel, name in zip(panels, ("hits_at_10", "mrr"), strict=True):
+        panel.barh(order, [measured[label][name] for label in order], color=BLUE, height=0.7)
+        panel.xaxis.set_major_formatter(lambda value, _, name=name: metric(name).write(value))
+        panel.set(title=f"test {metric(name).name}", xlim=(0, None))
+        _plain(panel)
+    for place, label in enumerate(order):
+        if label in quoted:
+            share = quoted[label] / 100
+            panels[0].plot([share, share], [place - 0.45, place + 0.45], color=RED, linewidth=2)
+    if quoted:
+        panels[0].set_xlabel("red: as the paper quotes it")
+    figure.suptitle(title, parse_math=False)
     return figure
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import resource
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +33,15 @@ def environment(device: torch.device) -> dict[str, Any]:
         "load_average": round(os.getloadavg()[0], 2),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def peak_memory() -> int:
+    """Bytes of the largest resident size of this process; getrusage counts its parent's too."""
+    status = Path("/proc/self/status")
+    if not status.is_file():
+        unit = 1 if platform.system() == "Darwin" else 1024
+        return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return 1024 * int(status.read_text().split("VmHWM:")[1].split()[0])
 
 
 def _version(package: str) -> str | None:

@@ -1,0 +1,1 @@
+"""Models side by side: the same graph, budget and ranker, one table."""
