@@ -163,9 +163,9 @@ def _prediction_row(prediction: Prediction) -> list[str]:
 
 def _mount() -> None:
     """The commands that live in files of their own."""
-    from ekgn.cli import about, inside, rules, serve, train
+    from ekgn.cli import about, extend, inside, rules, serve, train
 
-    for part in (train, about, inside, rules, serve):
+    for part in (train, about, inside, rules, extend, serve):
         part.register(app)
 
 
