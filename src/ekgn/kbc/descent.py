@@ -15,7 +15,8 @@ Losses = Callable[[Tensor], Tensor]
 """(E, K) points -> (E,) losses, each a function of its own row alone."""
 
 HISTORY = 10
-SHRINK, DECREASE, TRIES = 0.35, 1e-4, 12  # the line search: Armijo's condition
+SHRINK, DECREASE, TRIES = 0.25, 1e-4, 6  # the line search: Armijo's condition
+ROUNDING = 3e-7  # of a loss: what falls by less cannot be seen
 
 
 def minimise(losses: Losses, start_EK: Tensor, iterations: int, tolerance: float) -> Tensor:
@@ -70,16 +71,17 @@ def _search(
 ) -> tuple[_Place, Tensor]:
     """Each row as far along its direction as its loss falls enough; which rows did move."""
     along_E = (here.slope * direction).sum(dim=1)
+    noise_E = ROUNDING * here.loss_E.abs()
+    active_E = active_E & (-along_E > noise_E)
     found, open_E, step = here, active_E, 1.0
     for _ in range(TRIES):
-        tried = _at(
-            losses, torch.where(open_E[:, None], here.point + step * direction, found.point)
-        )
-        falls_E = tried.loss_E <= here.loss_E + DECREASE * step * along_E
-        found = tried.where(open_E & falls_E, found)
-        open_E = open_E & ~falls_E
         if not open_E.any():
             break
+        ahead = here.point + step * direction
+        tried = _at(losses, torch.where(open_E[:, None], ahead, found.point))
+        falls_E = tried.loss_E <= here.loss_E + DECREASE * step * along_E + noise_E
+        found = tried.where(open_E & falls_E, found)
+        open_E = open_E & ~falls_E
         step *= SHRINK
     return found, active_E & ~open_E
 

@@ -95,7 +95,7 @@ class Refit:
         candidates = len(self._everyone.vectors_NK) + len(self.others.log_z_S)
         torch.set_flush_denormal(True)  # a sure softmax makes them: products with them crawl
         try:
-            for chunk in _chunks(cases, candidates):
+            for chunk in _chunks(cases, candidates, self.rows_NK.shape[1]):
                 problem = _Problem(self, [cases[place] for place in chunk])
                 found[chunk] = minimise(problem.losses, found[chunk], ITERATIONS, tolerance)
         finally:
@@ -250,16 +250,17 @@ class _Problem:
         return loss_E * (self._has_E > 0)
 
 
-def _chunks(cases: Sequence[Case], candidates: int) -> Iterator[list[int]]:
-    """The places of cases whose questions have at most SCORES scores together."""
+def _chunks(cases: Sequence[Case], candidates: int, size: int) -> Iterator[list[int]]:
+    """The places of cases that hold at most SCORES scores and numbers of their facts together."""
     chunk: list[int] = []
-    questions = 0
+    held = 0
     for place, case in enumerate(cases):
-        needed = len(np.unique(case.facts[:, 0]))
-        if chunk and (questions + needed + len(chunk)) * candidates > SCORES:
+        questions = len(np.unique(case.facts[:, 0])) + 1
+        needed = questions * candidates + len(case.facts) * size
+        if chunk and held + needed > SCORES:
             yield chunk
-            chunk, questions = [], 0
+            chunk, held = [], 0
         chunk.append(place)
-        questions += needed
+        held += needed
     if chunk:
         yield chunk
