@@ -157,6 +157,11 @@ def reopen(run: str | Path, **changes: Any) -> Trainer:
     """The training of a run; fit(resume=True) goes on with it."""
     folder = RunFolder.existing(find_run(run))
     config = folder.read_config()
+    if config.get("extended"):
+        raise EkgnError(
+            f"{run} was extended after its training, which cannot go on with other entities. "
+            f"Take that back (ekgn extend {run} --undo), or train a new run on all facts."
+        )
     for name in changes:
         if name not in RESUMABLE:
             hint = did_you_mean(name, RESUMABLE)

@@ -18,10 +18,13 @@ from typing import Any, ClassVar, Protocol, Self
 
 from ekgn.checkpoint import RunFolder, load_weights, read_lines
 from ekgn.errors import EkgnError
+from ekgn.files import read_json
 from ekgn.records import environment
 from ekgn.trainer import choose_device, outline
 
 RUNS = Path("runs")
+EXTENDED, POINTER = "extended", "extended.json"
+"""Where a run that was extended (`ekgn extend`) keeps its extensions, and which one it is now."""
 NOT_MEASURED = ("step", "epoch", "seconds", "loss", "expected_reward", "learning_rate")
 """What a line of the curve has besides the validation's metrics."""
 
@@ -44,7 +47,7 @@ class Run(ABC):
     model: Any
 
     def __init__(self, path: str | Path, device: str | None = None) -> None:
-        self.path = Path(path)
+        self.path = current(Path(path))
         self.folder = RunFolder.existing(self.path)
         self.config = self.folder.read_config()
         if self.config["task"] != self.task_class.name:
@@ -112,9 +115,27 @@ class Run(ABC):
 
 
 def find_run(run: str | Path) -> Path:
-    """The folder of a run given by path, or by its name under runs/."""
+    """The folder of a run given by path, or by its name under runs/; of the latest extension."""
     path = Path(run)
-    return path if path.exists() or not (RUNS / path).exists() else RUNS / path
+    return current(path if path.exists() or not (RUNS / path).exists() else RUNS / path)
+
+
+def current(path: Path) -> Path:
+    """The folder that a run is now: its latest extension, if it was extended."""
+    pointer = path / POINTER
+    if not pointer.is_file():
+        return path
+    kept = read_json(pointer)
+    number = kept.get("current") if isinstance(kept, dict) else None
+    if not isinstance(number, int) or number < 0:
+        raise EkgnError(f"{pointer} is damaged. Delete it to have the run as it was trained.")
+    return path / EXTENDED / str(number) if number else path
+
+
+def root_of(path: Path) -> Path:
+    """The run that a folder is an extension of, or the folder itself."""
+    is_extension = path.parent.name == EXTENDED and (path.parent.parent / POINTER).is_file()
+    return path.parent.parent if is_extension else path
 
 
 def new_run_path(name: str) -> Path:

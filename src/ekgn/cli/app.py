@@ -163,9 +163,9 @@ def _prediction_row(prediction: Prediction) -> list[str]:
 
 def _mount() -> None:
     """The commands that live in files of their own."""
-    from ekgn.cli import about, compare, inside, rules, serve, train
+    from ekgn.cli import about, compare, extend, inside, rules, serve, train
 
-    for part in (train, about, inside, compare, rules, serve):
+    for part in (train, about, inside, compare, rules, extend, serve):
         part.register(app)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ekgn.cli.extend import WhatIfFlag, With, Without, parse_facts, print_what_if
 from ekgn.cli.options import DataDir, Json
 from ekgn.tables import percent
 
@@ -45,13 +46,24 @@ def explain(
     top: Annotated[int, typer.Option(help="How many answers and memory vectors a step.")] = 3,
     nearest: Annotated[int, typer.Option(help="How many observed pairs a step.")] = 3,
     rule: Rule = None,
+    what_if: WhatIfFlag = False,
+    without: Without = None,
+    added: With = None,
     json: Json = False,
 ) -> None:
-    """Every lookup step of one question: attention, nearest facts, answers, and the reasons."""
+    """Every lookup step of one question: attention, nearest facts, answers, and the reasons.
+
+    With --what-if, --without or --with instead: what the answer would be without or with a fact.
+    """
     from ekgn.cli import display
     from ekgn.kbc.run import KbcRun
 
     loaded = KbcRun.load(run)
+    if what_if or without or added:
+        facts = {"without": parse_facts(without), "added": parse_facts(added)}
+        changed = loaded.what_if(head, relation, tail, target=target, top=max(top, 1), **facts)
+        print_what_if(changed, json)
+        return
     found = loaded.explain(head, relation, tail, target=target, top=top, nearest=nearest, rule=rule)
     if json:
         display.print_json(asdict(found))

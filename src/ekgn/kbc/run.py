@@ -20,6 +20,7 @@ from ekgn.errors import EkgnError
 from ekgn.kbc.analysis import Analysis, analyze
 from ekgn.kbc.answers import Answers
 from ekgn.kbc.explain import Explainer, Explanation
+from ekgn.kbc.extend import Extension, extend, undo
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.memory_map import MemoryMap
 from ekgn.kbc.model import KbcModel, scorer
@@ -36,6 +37,7 @@ from ekgn.kbc.rules import (
 )
 from ekgn.kbc.settings import KbcSettings
 from ekgn.kbc.task import KbcTask
+from ekgn.kbc.what_if import Fact, WhatIf, WhatIfs
 from ekgn.run import Run
 
 if TYPE_CHECKING:
@@ -217,6 +219,55 @@ class KbcRun(Run):
         question = self.query(head, relation, tail)
         wanted = None if target is None else self.entity(target)
         return self.explainer.explain(*question, wanted, top=top, nearest=nearest, rule=rule)
+
+    @cached_property
+    def _what_ifs(self) -> WhatIfs:
+        return WhatIfs(self.graph, self.model)
+
+    def what_if(
+        self,
+        head: str | None = None,
+        relation: str | None = None,
+        tail: str | None = None,
+        *,
+        target: str | None = None,
+        without: Sequence[tuple[str, str, str]] = (),
+        added: Sequence[tuple[str, str, str]] = (),
+        top: int = 5,
+    ) -> WhatIf:
+        """What an answer (the first, or `target`) would be without or with some facts.
+
+        Without any given, the facts whose removal lowers it most. The rows of the question's entity
+        and of the answer are fitted again, all else stays: this is no retraining.
+        """
+        question = self.query(head, relation, tail)
+        answer = None if target is None else self.entity(target)
+        if not without and not added:
+            return self._what_ifs.most_telling(*question, answer, top)
+        gone, more = ([self.fact(*words) for words in facts] for facts in (without, added))
+        return self._what_ifs.given(*question, answer, gone, more)
+
+    def fact(self, head: str, relation: str, tail: str) -> Fact:
+        """A fact by index, given by ids or names."""
+        index = self.graph.relations.find(relation, "relation", self.graph.name)
+        return self.entity(head), index, self.entity(tail)
+
+    def extend(
+        self,
+        file: str | Path,
+        *,
+        names: Sequence[str | Path] = (),
+        out: str | Path | None = None,
+        refresh: int = 0,
+    ) -> Extension:
+        """Add facts, entities and names to the run without training it again; load it anew then."""
+        return extend(
+            self.path, Path(file), [Path(n) for n in names], Path(out) if out else None, refresh
+        )
+
+    def undo(self) -> Extension:
+        """Take the run's last extension back; load it anew then."""
+        return undo(self.path)
 
     def memory(self) -> MemoryMap:
         """What each vector of the embedded knowledge graph stands for."""

@@ -24,6 +24,7 @@ from ekgn.kbc.ranking import (
     rank_split,
 )
 from ekgn.kbc.run import KbcRun
+from ekgn.kbc.what_if import WhatIf, WhatIfs
 from ekgn.report.page import OnProgress, Report, Section, curves, panels, settings, wide
 from ekgn.tables import metrics_table
 
@@ -42,6 +43,7 @@ class Example:
 
     kind: str
     explanation: Explanation
+    what_if: WhatIf | None  # None in the paper's form, whose rows cannot be fitted again
 
 
 def report(run: KbcRun, split: str, limit: int, on_progress: OnProgress | None) -> Report:
@@ -111,11 +113,13 @@ def choose_examples(run: KbcRun, explainer: Explainer, split: str, limit: int) -
     step_P = steps_Q[replayed.queries.rows(heads, relations)]
     chosen: list[Example] = []
     taken: set[int] = set()
+    whats = WhatIfs(graph, model)
     known_P = np.diff(known.offsets)[known.rows(heads, relations)]
     for kind, order in _candidates(first, last, step_P, known_P, run.settings.max_steps):
         for pair in _spread(order, relations, heads, PER_KIND[kind], taken):
             query = int(heads[pair]), int(relations[pair]), int(targets[pair])
-            chosen.append(Example(kind, explainer.explain(*query, top=3)))
+            changed = whats.most_telling(*query, top=3) if run.settings.has_product else None
+            chosen.append(Example(kind, explainer.explain(*query, top=3), changed))
     return chosen
 
 
@@ -266,7 +270,18 @@ def _example(example: Example, first: bool) -> str:
         f'<span class="tag {example.kind}">{KINDS[example.kind]}</span></summary>'
         f'<div class="inner"><p>{_breakable(found.question)}<br>True answer: '
         f"<b>{escape(found.target.label if found.target else '')}</b>{about}, {rank}.</p>"
-        f"{steps}<ul>{reasons}</ul></div></details>"
+        f"{steps}<ul>{reasons}</ul>{_what_if(example.what_if)}</div></details>"
+    )
+
+
+def _what_if(found: WhatIf | None) -> str:
+    """The facts whose removal lowers the true answer most."""
+    if found is None or not found.changes:
+        return ""
+    lines = "".join(f"<li>{_breakable(line)}</li>" for line in found.in_words())
+    return (
+        f"<p>What if a fact were not there? The share of <b>{escape(found.answer)}</b>:</p>"
+        f'<ul>{lines}</ul><p class="soft">{escape(found.note)}</p>'
     )
 
 

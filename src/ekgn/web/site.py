@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ekgn.api import load
 from ekgn.kbc.run import Predictions
-from ekgn.run import find_run
+from ekgn.run import find_run, root_of
 from ekgn.tasks import pieces
 from ekgn.web.batching import Batcher, Busy
 from ekgn.web.monitoring import Monitor
@@ -37,7 +37,7 @@ class Site:
         self.runs: dict[str, ServedRun] = {}
         for given in runs:
             path = find_run(given)
-            name = self._free_name(path.resolve().name)
+            name = self._free_name(root_of(path).resolve().name)
             self.runs[name] = load_served(name, path)
         self._batchers: dict[str, Batcher[tuple[bool, str], Asked, Predictions]] = {}
         self._long = ThreadPoolExecutor(max_workers=1, thread_name_prefix="long")
