@@ -11,7 +11,7 @@ from ekgn.web.schema import Edge, NeighbourhoodReply, Node
 from ekgn.web.served_kbc import ServedKbc
 
 ASKED_RELATIONS = 12  # relations of the entity for which links are predicted
-LEAST_PROBABILITY = 0.005  # of a link worth drawing
+LEAST_SHARE = 0.005  # of a link worth drawing
 MOST_BETWEEN = 60  # facts drawn between neighbours
 
 
@@ -21,8 +21,8 @@ def neighbourhood(served: ServedKbc, entity: int, facts: int, predicted: int) ->
     links = list(_predictions(served, entity, predicted))
     edges = [_edge(served, row) for row in rows.tolist()]
     shown = {entity, *rows[:, 0].tolist(), *rows[:, 2].tolist()}
-    for head, relation, tail, probability in links:
-        edges.append(_edge(served, (head, relation, tail), probability))
+    for head, relation, tail, share in links:
+        edges.append(_edge(served, (head, relation, tail), share))
         shown |= {head, tail}
     edges += [_edge(served, row) for row in _between(served, shown - {entity}).tolist()]
     things = sorted(shown, key=lambda index: (index != entity, -served.facts[index], index))
@@ -66,24 +66,24 @@ def _predictions(
     if not len(asked) or not most:
         return
     queries = [(entity, int(relation)) for relation in asked]
-    found = served.run.predict_many(queries, most, hide_known=True)
+    found = served.run.answers(queries, most, hide_known=True)
     index_of = served.run.graph.entities.index_of
     best = sorted(
         (
-            (answer.probability, index_of[answer.id], int(relation))
+            (answer.share, index_of[answer.id], int(relation))
             for relation, answers in zip(asked, found, strict=True)
             for answer in answers
             if index_of[answer.id] != entity
         ),
         reverse=True,
     )
-    for probability, other, relation in best[:most]:
-        if probability < LEAST_PROBABILITY:
+    for share, other, relation in best[:most]:
+        if share < LEAST_SHARE:
             return
         if relation >= width:
-            yield other, relation - width, entity, probability
+            yield other, relation - width, entity, share
         else:
-            yield entity, relation, other, probability
+            yield entity, relation, other, share
 
 
 def _between(served: ServedKbc, nodes: set[int]) -> Ints:
@@ -97,7 +97,7 @@ def _between(served: ServedKbc, nodes: set[int]) -> Ints:
 
 
 def _edge(
-    served: ServedKbc, fact: list[int] | tuple[int, int, int], probability: float | None = None
+    served: ServedKbc, fact: list[int] | tuple[int, int, int], share: float | None = None
 ) -> Edge:
     head, relation, tail = fact
     ids = served.run.graph.entities.ids
@@ -105,6 +105,6 @@ def _edge(
         source=ids[head],
         target=ids[tail],
         relation=served.relation_thing(relation),
-        kind="train" if probability is None else "predicted",
-        probability=probability,
+        kind="train" if share is None else "predicted",
+        share=share,
     )

@@ -173,7 +173,7 @@ class Move(BaseModel):
     label: str
     known: str | None
     ranks: list[int | None] = Field(description="By step; null beyond the ranks looked at.")
-    probabilities: list[float | None]
+    shares: list[float | None]
 
 
 class ExplainReply(BaseModel):
@@ -216,7 +216,7 @@ class Edge(BaseModel):
     target: str
     relation: Thing
     kind: Literal["train", "predicted"]
-    probability: float | None = None
+    share: float | None = None
 
 
 class NeighbourhoodReply(BaseModel):
