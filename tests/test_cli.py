@@ -135,7 +135,7 @@ def test_info_datasets_and_settings(family_run: Path) -> None:
 def test_the_same_from_python_in_three_lines(family_run: Path) -> None:
     loaded = ekgn.load(family_run)
     frame = loaded.predict(head="Person 3", relation="Next", top=4).frame()
-    assert frame.shape == (4, 6) and frame["label"][0] == "Person 4"
+    assert frame.shape == (4, 7) and frame["label"][0] == "Person 4"
     assert 0 < frame["share"].sum() <= 1.0001
 
 

@@ -139,6 +139,18 @@ def test_many_questions_at_once(web: TestClient) -> None:
         assert all(answer["known"] is None for answer in reply["answers"])
 
 
+def test_one_bad_name_does_not_fail_the_others(web: TestClient) -> None:
+    queries = [
+        {"head": "Frence", "relation": "in_continent"},
+        {"head": "France", "relation": "in_continent"},
+        {"head": "France"},
+    ]
+    replies = web.post(f"{ATLAS}/predict", json={"queries": queries}).json()["replies"]
+    codes = [reply.get("error", {}).get("code") for reply in replies]
+    assert codes == ["unknown_entity", None, "incomplete_question"]
+    assert replies[1]["question"]["head"]["id"] and replies[1]["answers"]
+
+
 def test_an_explanation_has_every_step_and_moves(web: TestClient) -> None:
     asked = {"head": "Japan City", "relation": "located_in", "tail": "Japan"}
     reply = web.get(f"{ATLAS}/explain", params=asked).json()

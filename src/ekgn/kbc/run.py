@@ -139,9 +139,9 @@ class KbcRun(Run):
             return self._predict_relation(self.entity(head), self.entity(tail), top, hide_known)
         asked = self.query(head, relation, tail)
         found = self.answers([asked], top, hide_known, rule)[0]
-        return self._confident(*asked, found) if rule is None and self.confidence else found
+        return self.confident(*asked, found) if rule is None and self.confidence else found
 
-    def _confident(self, head: int, relation: int, found: Predictions) -> Predictions:
+    def confident(self, head: int, relation: int, found: Predictions) -> Predictions:
         """The same answers with their confidence."""
         assert self.confidence is not None
         count, index_of = self.graph.num_relations, self.graph.entities.index_of

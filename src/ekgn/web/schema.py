@@ -134,7 +134,7 @@ class EntityReply(BaseModel):
 
 
 class PredictReply(BaseModel):
-    """The most probable answers to a question."""
+    """The best answers to a question."""
 
     question: Question
     rule: str
@@ -161,9 +161,9 @@ class PredictRequest(BaseModel):
 
 
 class PredictManyReply(BaseModel):
-    """The answers to many questions, in their order."""
+    """The answers to many questions, or what is wrong with one, in their order."""
 
-    replies: list[PredictReply]
+    replies: list[PredictReply | ErrorReply]
 
 
 class Move(BaseModel):
@@ -217,6 +217,7 @@ class Edge(BaseModel):
     relation: Thing
     kind: Literal["train", "predicted"]
     share: float | None = None
+    confidence: float | None = None
 
 
 class NeighbourhoodReply(BaseModel):

@@ -45,6 +45,10 @@ class Asked(NamedTuple):
     top: int
 
 
+Read = tuple[Question, int, int | None, int | None]
+"""A question in words, and its head, relation and tail by index."""
+
+
 class ServedKbc(ServedRun):
     """One trained run of knowledge base completion."""
 
@@ -115,9 +119,7 @@ class ServedKbc(ServedRun):
             raise Problem(422, "unknown_rule", str(error)) from None
         return chosen
 
-    def question(
-        self, head: str | None, relation: str | None, tail: str | None
-    ) -> tuple[Question, int, int | None, int | None]:
+    def question(self, head: str | None, relation: str | None, tail: str | None) -> Read:
         """The question in words, and its head, relation and tail by index.
 
         With a relation the first index is what the network is asked from: the tail, over the
