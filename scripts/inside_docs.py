@@ -199,7 +199,7 @@ def _pair(pair: dict[str, Any]) -> str:
 
 
 def _answer(answer: dict[str, Any], target: str) -> str:
-    words = f"{_plain(answer['label'])} {answer['probability']:.1%}"
+    words = f"{_plain(answer['label'])} {answer['share']:.1%}"
     known = f" ({answer['known']})" if answer["known"] == "train" else ""
     return (f"**{words}**" if answer["id"] == target else words) + known
 

@@ -77,7 +77,7 @@ def test_predict_the_head_and_the_relation(family_run: Path) -> None:
     heads = run_json("predict", str(family_run), "--tail", "person_4", "--relation", "next")
     assert heads[0]["id"] == "person_3"
     same = run_json("predict", str(family_run), "--head", "person_4", "--relation", "^next")
-    assert_same_answers(*([(a["id"], a["probability"]) for a in one] for one in (same, heads)))
+    assert_same_answers(*([(a["id"], a["share"]) for a in one] for one in (same, heads)))
     assert {a["id"]: a["known"] for a in same} == {a["id"]: a["known"] for a in heads}
     relations = run_json("predict", str(family_run), "--head", "person_3", "--tail", "person_4")
     assert relations[0]["id"] == "next" and relations[0]["known"] == "train"
@@ -135,8 +135,8 @@ def test_info_datasets_and_settings(family_run: Path) -> None:
 def test_the_same_from_python_in_three_lines(family_run: Path) -> None:
     loaded = ekgn.load(family_run)
     frame = loaded.predict(head="Person 3", relation="Next", top=4).frame()
-    assert frame.shape == (4, 6) and frame["label"][0] == "Person 4"
-    assert 0 < frame["probability"].sum() <= 1.0001
+    assert frame.shape == (4, 7) and frame["label"][0] == "Person 4"
+    assert 0 < frame["share"].sum() <= 1.0001
 
 
 def test_version() -> None:

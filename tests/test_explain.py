@@ -86,10 +86,10 @@ def test_answers_are_the_predictions(run: KbcRun, explainer: Explainer) -> None:
     head, relation, _ = run.graph.test[0].tolist()
     for rule in ("argmax", "mixture", "last", "step:2"):
         found = explainer.explain(head, relation, top=4, rule=rule)
-        predicted = run.predict_many([(head, relation)], top=30, rule=rule)[0]
+        predicted = run.answers([(head, relation)], top=30, rule=rule)[0]
         assert_same_answers(
-            [(a.id, a.probability) for a in found.answers[:4]],
-            [(p.id, p.probability) for p in predicted[:4]],
+            [(a.id, a.share) for a in found.answers[:4]],
+            [(p.id, p.share) for p in predicted[:4]],
         )
         known = {p.id: p.known for p in predicted}
         assert all(answer.known == known[answer.id] for answer in found.answers)
@@ -121,12 +121,10 @@ def test_ties_count_half(family: KnowledgeGraph) -> None:
 
 
 def test_a_target_beyond_the_top_follows_with_its_place(run: KbcRun, explainer: Explainer) -> None:
-    predicted = run.predict_many([(0, 0)], top=30)[0]
+    predicted = run.answers([(0, 0)], top=30)[0]
     last = predicted[-1]
     found = explainer.explain(0, 0, run.entity(last.id), top=2)
-    as_likely = [
-        p.rank for p in predicted if p.probability == pytest.approx(last.probability, rel=1e-3)
-    ]
+    as_likely = [p.rank for p in predicted if p.share == pytest.approx(last.share, rel=1e-3)]
     assert [answer.rank for answer in found.answers[:-1]] == [1, 2]
     assert found.answers[-1].id == last.id and found.answers[-1].rank in as_likely
 
@@ -212,7 +210,7 @@ def test_reasons_say_what_stopping_earlier_changes(family: KnowledgeGraph) -> No
         (said,) = (r for r in found.reasons if f"it would say {step.answers[0].label} (" in r)
         stopped = said.split(" it would say ")[0]
         assert stopped.startswith("Stopped at step ") and str(step.number) in stopped
-        assert f"{step.answers[0].probability:.1%}" in said
+        assert f"{step.answers[0].share:.1%}" in said
     at_once = untrained.explain(0, 0, rule="step:1").reasons
     assert "It stops at the first step: nothing was looked up for this answer." in at_once
 

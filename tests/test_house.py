@@ -18,7 +18,7 @@ FLOORS = [
     ("network",),
     ("checkpoint", "canvas", "records", "optimizers", "trainer", "run"),
     ("kbc", "paths"),
-    ("api", "comparison", "figures", "report", "sweep"),
+    ("api", "backtest", "comparison", "figures", "report", "sweep"),
     ("cli", "web"),
 ]
 FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}
@@ -63,7 +63,17 @@ def test_functions_and_files_stay_readable(file: Path) -> None:
 
 
 def test_the_command_line_starts_without_anything_heavy() -> None:
-    heavy = ("torch", "numpy", "polars", "scipy", "numba", "fastapi", "matplotlib", "optuna")
+    heavy = (
+        "torch",
+        "numpy",
+        "polars",
+        "scipy",
+        "numba",
+        "fastapi",
+        "matplotlib",
+        "optuna",
+        "sklearn",
+    )
     code = f"import sys, ekgn.cli.app; print([m for m in {heavy!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -57,8 +57,8 @@ def error_of(reply: Response, status: int) -> dict[str, Any]:
 
 
 def likely(reply: dict[str, Any]) -> list[tuple[str, float]]:
-    """The answers of a reply with their probabilities."""
-    return [(answer["id"], answer["probability"]) for answer in reply["answers"]]
+    """The answers of a reply with their shares."""
+    return [(answer["id"], answer["share"]) for answer in reply["answers"]]
 
 
 def test_runs_and_their_numbers(web: TestClient) -> None:
@@ -108,7 +108,7 @@ def test_predictions_are_those_of_the_library(
         asked.get("head"), asked.get("relation"), asked.get("tail"), top=57
     )
     assert reply["question"]["missing"] == missing
-    assert_same_answers(likely(reply), [(answer.id, answer.probability) for answer in expected[:5]])
+    assert_same_answers(likely(reply), [(answer.id, answer.share) for answer in expected[:5]])
     known = {answer.id: answer.known for answer in expected}
     assert all(answer["known"] == known[answer["id"]] for answer in reply["answers"])
 
@@ -137,6 +137,18 @@ def test_many_questions_at_once(web: TestClient) -> None:
         alone = web.get(f"{ATLAS}/predict", params={**query, "top": 3, "hide_known": True}).json()
         assert_same_answers(likely(alone), likely(reply))
         assert all(answer["known"] is None for answer in reply["answers"])
+
+
+def test_one_bad_name_does_not_fail_the_others(web: TestClient) -> None:
+    queries = [
+        {"head": "Frence", "relation": "in_continent"},
+        {"head": "France", "relation": "in_continent"},
+        {"head": "France"},
+    ]
+    replies = web.post(f"{ATLAS}/predict", json={"queries": queries}).json()["replies"]
+    codes = [reply.get("error", {}).get("code") for reply in replies]
+    assert codes == ["unknown_entity", None, "incomplete_question"]
+    assert replies[1]["question"]["head"]["id"] and replies[1]["answers"]
 
 
 def test_an_explanation_has_every_step_and_moves(web: TestClient) -> None:
@@ -174,7 +186,7 @@ def test_a_neighbourhood_tells_facts_from_predictions(web: TestClient) -> None:
         parts = edge["source"], edge["relation"]["id"], edge["target"]
         fact = run.entity(parts[0]), run.relation(parts[1]), run.entity(parts[2])
         assert (fact in train) == (edge["kind"] == "train")
-        assert (edge["probability"] is None) == (edge["kind"] == "train")
+        assert (edge["share"] is None) == (edge["kind"] == "train")
 
 
 def test_relations_of_an_entity_come_first(web: TestClient) -> None:
@@ -484,7 +496,7 @@ def test_questions_that_come_together_go_through_the_model_together(site: Site) 
     run = api.load(run_folders()[0])
     for head, reply in zip(heads, replies, strict=True):
         expected = run.predict(head=head, relation="borders")
-        assert_same_answers(likely(reply.json()), [(a.id, a.probability) for a in expected])
+        assert_same_answers(likely(reply.json()), [(a.id, a.share) for a in expected])
 
 
 @pytest.mark.parametrize("rule", ["step:²", "step:٣", "step:0", "step:4", "step:1e9", "step:"])

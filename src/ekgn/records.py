@@ -15,7 +15,7 @@ import torch
 
 import ekgn
 
-LIBRARIES = ("torch", "numpy", "scipy", "polars", "numba", "safetensors")
+LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "polars", "numba", "safetensors")
 
 
 def environment(device: torch.device) -> dict[str, Any]:

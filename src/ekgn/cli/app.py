@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ekgn import __version__
-from ekgn.cli.options import Json, Top
-from ekgn.tables import percent
+from ekgn.cli.options import Json
 
 if TYPE_CHECKING:
     from ekgn.kbc.ranking import Evaluation
-    from ekgn.kbc.run import KbcRun, Prediction
+    from ekgn.kbc.run import KbcRun
     from ekgn.run import Run
 
 app = typer.Typer(
@@ -121,51 +119,11 @@ def print_evaluation(
     )
 
 
-@app.command()
-def predict(
-    run: RunArgument,
-    head: Annotated[str | None, typer.Option(help="The head: id or name.")] = None,
-    relation: Annotated[str | None, typer.Option(help="The relation: id or name.")] = None,
-    tail: Annotated[str | None, typer.Option(help="The tail: id or name.")] = None,
-    top: Top = 10,
-    hide_known: Annotated[
-        bool, typer.Option("--hide-known", help="Leave known facts out.")
-    ] = False,
-    rule: Rule = None,
-    json: Json = False,
-) -> None:
-    """The most probable tails, heads or relations: give two of the three parts."""
-    from ekgn.cli import display
-    from ekgn.kbc.run import KbcRun
-
-    loaded = KbcRun.load(run)
-    found = loaded.predict(head, relation, tail, top=top, hide_known=hide_known, rule=rule)
-    if json:
-        display.print_json([asdict(prediction) for prediction in found])
-        return
-    question = f"({head or '?'}, {relation or '?'}, {tail or '?'})"
-    display.table(
-        f"{question} on {loaded.graph.name}",
-        ["", "answer", "id", "probability", "known"],
-        [_prediction_row(prediction) for prediction in found],
-    )
-
-
-def _prediction_row(prediction: Prediction) -> list[str]:
-    return [
-        str(prediction.rank),
-        prediction.label,
-        prediction.id if prediction.id != prediction.label else "",
-        percent(prediction.probability),
-        prediction.known or "new",
-    ]
-
-
 def _mount() -> None:
     """The commands that live in files of their own."""
-    from ekgn.cli import about, compare, extend, inside, rules, serve, train
+    from ekgn.cli import about, compare, complete, extend, inside, rules, serve, train
 
-    for part in (train, about, inside, compare, rules, extend, serve):
+    for part in (train, about, complete, inside, compare, rules, extend, serve):
         part.register(app)
 
 

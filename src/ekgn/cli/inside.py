@@ -165,7 +165,7 @@ def _answers(found: Explanation, answers: list[StepAnswer]) -> RenderableType:
         style = "bold green" if found.target and answer.id == found.target.id else ""
         text.append("   " if text else "")
         place = f"#{answer.rank} " if answer.rank > len(answers) else ""
-        text.append(f"{place}{answer.label} {percent(answer.probability)}", style=style)
+        text.append(f"{place}{answer.label} {percent(answer.share)}", style=style)
         if answer.known:
             text.append(f" ({answer.known})", style="dim")
     return text

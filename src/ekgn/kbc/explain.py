@@ -68,7 +68,7 @@ class StepAnswer:
     rank: int  # among all entities, known answers included
     id: str
     label: str
-    probability: float
+    share: float
     known: str | None  # the split that holds the fact, if one does
 
 
@@ -147,7 +147,7 @@ class Explainer:
         record = self.model(*view.query)
         chosen = int(step_weights(record, rule)[:, 0].argmax()) + 1
         is_mixture = parse_answer_rule(rule, len(record.states_TBH))[0] == "mixture"
-        final_N = self._probabilities(view, record, "mixture" if is_mixture else f"step:{chosen}")
+        final_N = self._shares(view, record, "mixture" if is_mixture else f"step:{chosen}")
         answers = view.answers(final_N)
         subject = target if target is not None else int(final_N.argmax())
         pairs = self._nearest(record.states_TBH[:, 0], nearest, subject)
@@ -196,13 +196,13 @@ class Explainer:
                 f"top = {top}, nearest = {near}: ask for at least one answer and one pair."
             )
 
-    def _probabilities(self, view: _View, record: Inference, rule: str) -> Tensor:
+    def _shares(self, view: _View, record: Inference, rule: str) -> Tensor:
         """p(y | o_t), or the mixture of them, over all entities."""
         scores_BN = self.model.scores(record, rule)
         return scores_BN[0].softmax(dim=0)
 
     def _step(self, view: _View, record: Inference, step: int, pairs: list[NearPair]) -> Step:
-        probabilities_N = self._probabilities(view, record, f"step:{step + 1}")
+        shares_N = self._shares(view, record, f"step:{step + 1}")
         attention: list[float] = []
         if step < len(record.attention_LBM):
             attention = record.attention_LBM[step, 0].tolist()
@@ -215,8 +215,8 @@ class Explainer:
             attention=[SlotAttention(i, attention[i], themes[i]) for i in order[: view.top]],
             attention_all=attention,
             nearest=pairs,
-            answers=view.answers(probabilities_N),
-            target_rank=view.target_rank(probabilities_N),
+            answers=view.answers(shares_N),
+            target_rank=view.target_rank(shares_N),
         )
 
     @cached_property
@@ -357,19 +357,19 @@ class _View:
         others = np.concatenate([of_split[split] for split in filtering])
         self._others = torch.from_numpy(others[others != (-1 if target is None else target)])
 
-    def answers(self, probabilities_N: Tensor) -> list[StepAnswer]:
+    def answers(self, shares_N: Tensor) -> list[StepAnswer]:
         """The most probable answers; the target follows them with its place if it is not there."""
-        order = probabilities_N.topk(min(self.top, len(probabilities_N))).indices.tolist()
+        order = shares_N.topk(min(self.top, len(shares_N))).indices.tolist()
         places = list(enumerate(order, 1))
         if self._target is not None and self._target not in order:
-            above = int((probabilities_N > probabilities_N[self._target]).sum())
+            above = int((shares_N > shares_N[self._target]).sum())
             places.append((above + 1, self._target))
         return [
             StepAnswer(
                 rank=place,
                 id=self._names.ids[index],
                 label=self._names.labels[index],
-                probability=float(probabilities_N[index]),
+                share=float(shares_N[index]),
                 known=self._split_of.get(index),
             )
             for place, index in places
@@ -430,21 +430,21 @@ def _what_stopping_changes(explanation: Explanation) -> list[str]:
     elif not changed:
         said.append(
             f"Stopped at any earlier step it would also say {final.label}, with "
-            f"{_percents([step.answers[0].probability for step in earlier])} "
-            f"instead of {final.probability:.1%}."
+            f"{_percents([step.answers[0].share for step in earlier])} "
+            f"instead of {final.share:.1%}."
         )
     for label in dict.fromkeys(step.answers[0].label for step in changed):
         same = [step for step in changed if step.answers[0].label == label]
         said.append(
             f"Stopped at step {_listing([str(step.number) for step in same], len(same), 'or')} it "
-            f"would say {label} ({_percents([step.answers[0].probability for step in same])}) "
+            f"would say {label} ({_percents([step.answers[0].share for step in same])}) "
             f"instead of {final.label}."
         )
     beyond = [step for step in explanation.steps[last:] if step.answers[0].id != final.id]
     if beyond:
         said.append(
             f"Run on to step {beyond[0].number} it would say {beyond[0].answers[0].label} "
-            f"({beyond[0].answers[0].probability:.1%}) instead of {final.label}."
+            f"({beyond[0].answers[0].share:.1%}) instead of {final.label}."
         )
     if explanation.target and explanation.target_rank is not None:
         ranks = ", ".join(f"{step.target_rank:g}" for step in explanation.steps)

@@ -74,7 +74,7 @@ def rank_split(
     known = known or filter_answers(graph, split)
     both = with_inverses(triples, graph.num_relations)
     greater, equal = np.empty(len(both), np.int64), np.empty(len(both), np.int64)
-    for pairs, rows, heads, relations in _chunks(both, graph.num_entities, memory_budget):
+    for pairs, rows, heads, relations in chunks(both, graph.num_entities, memory_budget):
         scores_BN = scorer(heads, relations)
         answers = known.gather(known.rows(heads, relations))
         greater[pairs], equal[pairs] = filtered_counts(scores_BN, rows, both[pairs, 2], answers)
@@ -92,7 +92,7 @@ def rank_split(
     )
 
 
-def _chunks(
+def chunks(
     both: Ints, num_entities: int, memory_budget: int
 ) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
     """Distinct queries in chunks that fit the budget: (pairs, row of each pair, heads, relations).
@@ -134,13 +134,13 @@ def filtered_counts(
     )
     scores_BN[rows_P, targets_P] = torch.nan
     if device.type == "cpu":
-        return _count_by_row(scores_BN.numpy(), rows, target_scores_P.numpy())
+        return count_by_row(scores_BN.numpy(), rows, target_scores_P.numpy())
     compared, limits = scores_BN[rows_P], target_scores_P[:, None]
     above, equal = (compared > limits).sum(dim=1), (compared == limits).sum(dim=1)
     return above.cpu().numpy(), equal.cpu().numpy()
 
 
-def _count_by_row(scores: Floats32, rows: Ints, limits: Floats32) -> tuple[Ints, Ints]:
+def count_by_row(scores: Floats32, rows: Ints, limits: Floats32) -> tuple[Ints, Ints]:
     """Row by row: a mask counted in cache is much faster than the sum of a matrix of masks."""
     counts = np.empty((2, len(rows)), np.int64)
     for pair, (row, limit) in enumerate(zip(rows, limits, strict=True)):

@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,9 @@ import torch
 from ekgn.errors import EkgnError
 from ekgn.kbc.analysis import Analysis, analyze
 from ekgn.kbc.answers import Answers
+from ekgn.kbc.completion import Choice, Completion, Confidence, complete, fit_confidence, given
+from ekgn.kbc.completion.asking import Asker
+from ekgn.kbc.completion.facts import given as said_of
 from ekgn.kbc.explain import Explainer, Explanation
 from ekgn.kbc.extend import Extension, extend, undo
 from ekgn.kbc.graph import KnowledgeGraph
@@ -44,20 +47,28 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+QUESTIONS = 64  # of a list, answered in one pass
+
+
 @dataclass(frozen=True)
 class Prediction:
-    """One answer: an entity (or relation), how probable, and where it is known from, if it is."""
+    """One answer: an entity (or relation), its share, and where it is known from, if it is.
+
+    The share is the answer's part of the softmax over all; the confidence, where one is fitted, is
+    the probability that the fact is true.
+    """
 
     rank: int
     id: str
     label: str
     description: str
-    probability: float
+    share: float
     known: str | None  # the split that holds the fact: "train", "valid", "test", or None
+    confidence: float | None = None
 
 
 class Predictions(list[Prediction]):
-    """Answers in order, most probable first."""
+    """Answers in order, the largest share first."""
 
     def frame(self) -> pl.DataFrame:
         """As a polars data frame."""
@@ -124,28 +135,62 @@ class KbcRun(Run):
         hide_known: bool = False,
         rule: str | None = None,
     ) -> Predictions:
-        """The most probable tails of (head, relation, ?), heads of (?, relation, tail), or
-        relations of (head, ?, tail)."""
+        """The best tails of (head, relation, ?), heads of (?, relation, tail), or relations of
+        (head, ?, tail)."""
         if head is not None and tail is not None and relation is None:
             return self._predict_relation(self.entity(head), self.entity(tail), top, hide_known)
-        return self.predict_many([self.query(head, relation, tail)], top, hide_known, rule)[0]
+        asked = self.query(head, relation, tail)
+        found = self.answers([asked], top, hide_known, rule)[0]
+        return self.confident(*asked, found) if rule is None and self.confidence else found
+
+    def confident(self, head: int, relation: int, found: Predictions) -> Predictions:
+        """The same answers with their confidence."""
+        assert self.confidence is not None
+        count, index_of = self.graph.num_relations, self.graph.entities.index_of
+        facts = [(head, relation, index_of[answer.id]) for answer in found]
+        if relation >= count:
+            facts = [(tail, relation - count, head) for head, _, tail in facts]
+        rows = np.array(facts, np.int64).reshape(-1, 3)
+        sure = self.confidence.of(said_of(self.asker, rows)).tolist()
+        pairs = zip(found, sure, strict=True)
+        return Predictions(replace(answer, confidence=value) for answer, value in pairs)
 
     def predict_many(
+        self,
+        questions: str | Path | Iterable[Sequence[str | None]],
+        *,
+        top: int = 10,
+        hide_known: bool = False,
+        rule: str | None = None,
+    ) -> Iterator[tuple[given.Line, Predictions | given.Problem]]:
+        """Answers to the questions of a file or a list, by name or id, one after the other.
+
+        A question is (head, relation, "?") or ("?", relation, tail). A bad one gives its problem
+        in place of its answers. Few are in memory at a time.
+        """
+        for lines in given.batches(given.rows_of(questions), QUESTIONS):
+            asked = [given.question(self, *line) for line in lines]
+            good = [question for question in asked if not isinstance(question, given.Problem)]
+            found = iter(self.answers(good, top, hide_known, rule) if good else [])
+            for line, question in zip(lines, asked, strict=True):
+                yield line, question if isinstance(question, given.Problem) else next(found)
+
+    def answers(
         self,
         queries: Sequence[tuple[int, int]],
         top: int = 10,
         hide_known: bool = False,
         rule: str | None = None,
     ) -> list[Predictions]:
-        """Answers to many [head, relation] queries, by index, in one pass."""
+        """Answers to some [head, relation] queries, by index, in one pass."""
         _positive(top)
         heads, relations = np.array(queries, np.int64).reshape(-1, 2).T
-        probabilities = self.scorer(rule)(heads, relations).softmax(dim=1)
+        shares = self.scorer(rule)(heads, relations).softmax(dim=1)
         found = [self.known_splits(head, relation) for head, relation in queries]
         if hide_known:
             for row, known in enumerate(found):
-                probabilities[row, list(known)] = -1.0
-        values, indices = probabilities.topk(min(top, self.graph.num_entities), dim=1)
+                shares[row, list(known)] = -1.0
+        values, indices = shares.topk(min(top, self.graph.num_entities), dim=1)
         entities = self.graph.entities
         return [
             Predictions(
@@ -154,7 +199,7 @@ class KbcRun(Run):
                     id=entities.ids[index],
                     label=entities.labels[index],
                     description=entities.descriptions[index],
-                    probability=value,
+                    share=value,
                     known=known.get(index),
                 )
                 for place, (index, value) in enumerate(zip(row, chances, strict=True))
@@ -193,11 +238,52 @@ class KbcRun(Run):
                 id=names.ids[index],
                 label=names.labels[index],
                 description=names.descriptions[index],
-                probability=float(chances[index]),
+                share=float(chances[index]),
                 known=known.get(index),
             )
             for place, index in enumerate(order[:top])
         )
+
+    @cached_property
+    def asker(self) -> Asker:
+        """What puts many questions to the model, from both sides."""
+        return Asker(self)
+
+    @cached_property
+    def confidence(self) -> Confidence | None:
+        """The fitted confidence that the run keeps, if it was fitted on these weights."""
+        kept = Confidence.load(self.path)
+        return kept if kept and kept.checkpoint == self.checkpoint else None
+
+    def fit_confidence(
+        self, choice: Choice = Choice(), on_progress: Callable[[int, int], None] | None = None
+    ) -> Confidence:
+        """Fit P(true) on validation, keep it with the run, and its check in the record."""
+        made = fit_confidence(self, choice, on_progress)
+        self.__dict__["confidence"] = made
+        return made
+
+    def complete(
+        self,
+        out: str | Path | None = None,
+        *,
+        relations: Iterable[str] = (),
+        entities: Iterable[str] = (),
+        on_progress: Callable[[int, int], None] | None = None,
+        **options: Any,
+    ) -> Completion:
+        """The missing facts of all or some relations and entities, the surest first.
+
+        Written to `out`, if given, in the form that its name ends in. The options are those of
+        `Choice` (which questions) and `Wanted` (which facts): see docs/completion.md.
+        """
+        names = [self.relation(name) % self.graph.num_relations for name in relations]
+        things = [self.entity(name) for name in entities]
+        return complete(self, out, names, things, on_progress=on_progress, **options)
+
+    def score(self, facts: str | Path | Iterable[Sequence[str]]) -> given.Scored:
+        """What the run says of given facts, by name or id, of a file or a list."""
+        return given.score(self, given.rows_of(facts), self.confidence)
 
     @cached_property
     def explainer(self) -> Explainer:
@@ -327,7 +413,7 @@ class KbcRun(Run):
         """
         kept = self.path / RULES_FILE
         book = mine(self.graph, minutes=minutes, threads=threads, path=kept, on_round=on_round)
-        for made in ("rules", "explainer"):
+        for made in ("rules", "explainer", "asker"):
             self.__dict__.pop(made, None)
         return book
 

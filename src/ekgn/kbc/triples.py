@@ -181,6 +181,29 @@ def _careful_rows(path: Path, data: bytes, separator: str) -> pl.DataFrame:
     return pl.DataFrame(dict(zip(COLUMNS, columns, strict=True)), schema=schema)
 
 
+def numbered_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Head, relation, tail of each line with its number; a line of other fields as it is.
+
+    Nothing raises but a file that cannot be read at all.
+    """
+    kind = format_of(path)
+    if kind in FORMATS and kind not in TEXT_FORMATS:
+        for row, triple in enumerate(read_triples(path).frame.iter_rows(), 1):
+            yield row, list(triple)
+        return
+    data = _plain_lines(path, read_bytes(path))
+    separator = _separator(path, data, width=3)
+    places: list[int] | None = None
+    for line, fields in records(path, decode(path, data), separator, partial(_is_row, width=3)):
+        if places is None:
+            order = header_order(fields)
+            places = [order.index(name) for name in COLUMNS] if order else []
+            if order:
+                continue
+        fits = places and len(fields) > max(places)
+        yield line, [fields[place] for place in places] if fits else fields
+
+
 def _is_row(fields: Sequence[str], width: int) -> bool:
     return len(fields) == width and all(value.strip() for value in fields)
 

@@ -295,7 +295,7 @@ def _step(found: Explanation, step: Step) -> str:
     answers = "<br>".join(
         f"<span{_hit(found.target is not None and answer.id == found.target.id)}>"
         f"{f'#{answer.rank} ' if answer.rank > len(step.answers) else ''}"
-        f"{escape(answer.label)} {answer.probability:.1%}</span>"
+        f"{escape(answer.label)} {answer.share:.1%}</span>"
         + (f" <small>{answer.known}</small>" if answer.known else "")
         for answer in step.answers
     )

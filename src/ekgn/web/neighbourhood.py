@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import polars as pl
 
 from ekgn.kbc.answers import Ints
+from ekgn.kbc.completion import Choice
+from ekgn.kbc.completion.work import Wanted, ask_all, held_out
 from ekgn.web.schema import Edge, NeighbourhoodReply, Node
 from ekgn.web.served_kbc import ServedKbc
 
-ASKED_RELATIONS = 12  # relations of the entity for which links are predicted
-LEAST_PROBABILITY = 0.005  # of a link worth drawing
+DEPTH = 5  # places of each question looked at
+LEAST_SHARE = 0.005  # of a link worth drawing
 MOST_BETWEEN = 60  # facts drawn between neighbours
+
+Link = tuple[int, int, int, float, float | None]
+"""Head, relation, tail, the tail's share, and the confidence where one is fitted."""
 
 
 def neighbourhood(served: ServedKbc, entity: int, facts: int, predicted: int) -> NeighbourhoodReply:
@@ -21,8 +27,8 @@ def neighbourhood(served: ServedKbc, entity: int, facts: int, predicted: int) ->
     links = list(_predictions(served, entity, predicted))
     edges = [_edge(served, row) for row in rows.tolist()]
     shown = {entity, *rows[:, 0].tolist(), *rows[:, 2].tolist()}
-    for head, relation, tail, probability in links:
-        edges.append(_edge(served, (head, relation, tail), probability))
+    for head, relation, tail, share, sure in links:
+        edges.append(_edge(served, (head, relation, tail), share, sure))
         shown |= {head, tail}
     edges += [_edge(served, row) for row in _between(served, shown - {entity}).tolist()]
     things = sorted(shown, key=lambda index: (index != entity, -served.facts[index], index))
@@ -55,35 +61,13 @@ def _facts_of(served: ServedKbc, entity: int, most: int) -> tuple[Ints, int]:
     return facts[np.sort(first)], max(0, len(others) - most)
 
 
-def _predictions(
-    served: ServedKbc, entity: int, most: int
-) -> Iterator[tuple[int, int, int, float]]:
-    """The most probable facts that are not known, over the relations the entity has most of."""
-    train, width = served.run.known["train"], served.run.graph.num_relations
-    low, high = np.searchsorted(train.heads, [entity, entity + 1])
-    sizes = np.diff(train.offsets)[low:high]
-    asked = train.relations[low:high][np.argsort(-sizes, kind="stable")][:ASKED_RELATIONS]
-    if not len(asked) or not most:
-        return
-    queries = [(entity, int(relation)) for relation in asked]
-    found = served.run.predict_many(queries, most, hide_known=True)
-    index_of = served.run.graph.entities.index_of
-    best = sorted(
-        (
-            (answer.probability, index_of[answer.id], int(relation))
-            for relation, answers in zip(asked, found, strict=True)
-            for answer in answers
-            if index_of[answer.id] != entity
-        ),
-        reverse=True,
-    )
-    for probability, other, relation in best[:most]:
-        if probability < LEAST_PROBABILITY:
-            return
-        if relation >= width:
-            yield other, relation - width, entity, probability
-        else:
-            yield entity, relation, other, probability
+def _predictions(served: ServedKbc, entity: int, most: int) -> Iterator[Link]:
+    """The surest facts of an entity that no split has."""
+    run = served.run
+    facts, _ = ask_all(run, Choice(depth=DEPTH), Wanted(entities=(entity,)), run.confidence)
+    facts = facts.filter(held_out(run, facts) == "none", pl.col("tail_share") >= LEAST_SHARE)
+    columns = ("head", "relation", "tail", "tail_share", "confidence")
+    yield from facts.select(columns).head(most).iter_rows()
 
 
 def _between(served: ServedKbc, nodes: set[int]) -> Ints:
@@ -97,7 +81,10 @@ def _between(served: ServedKbc, nodes: set[int]) -> Ints:
 
 
 def _edge(
-    served: ServedKbc, fact: list[int] | tuple[int, int, int], probability: float | None = None
+    served: ServedKbc,
+    fact: list[int] | tuple[int, int, int],
+    share: float | None = None,
+    confidence: float | None = None,
 ) -> Edge:
     head, relation, tail = fact
     ids = served.run.graph.entities.ids
@@ -105,6 +92,7 @@ def _edge(
         source=ids[head],
         target=ids[tail],
         relation=served.relation_thing(relation),
-        kind="train" if probability is None else "predicted",
-        probability=probability,
+        kind="train" if share is None else "predicted",
+        share=share,
+        confidence=confidence,
     )

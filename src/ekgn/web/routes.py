@@ -12,7 +12,7 @@ from ekgn.web import schema
 from ekgn.web.neighbourhood import neighbourhood
 from ekgn.web.problems import Problem
 from ekgn.web.served import ServedRun
-from ekgn.web.served_kbc import Asked, ServedKbc
+from ekgn.web.served_kbc import Asked, Read, ServedKbc
 from ekgn.web.served_paths import ServedPaths
 from ekgn.web.site import Site
 
@@ -164,31 +164,45 @@ async def predict(
     rule: Rule = None,
 ) -> schema.PredictReply:
     """The most probable tail, head or relation: give the other two parts of the fact."""
-    query = schema.Query(head=head, relation=relation, tail=tail)
-    return (await _answers(site_of(request), run, [query], top, hide_known, rule))[0]
+    question = run.question(head, relation, tail)
+    reply = (await _answers(site_of(request), run, [question], top, hide_known, rule))[0]
+    if rule is None and question[2] is not None and run.run.confidence:
+        reply.answers = await site_of(request).long(
+            run.run.confident, question[1], question[2], reply.answers
+        )
+    return reply
 
 
 @api.post("/runs/{run}/predict", tags=["answers"])
 async def predict_many(
     request: Request, run: Kbc, body: schema.PredictRequest
 ) -> schema.PredictManyReply:
-    """Answers to many questions at once."""
-    replies = await _answers(
-        site_of(request), run, body.queries, body.top, body.hide_known, body.rule
+    """Answers to many questions at once; a bad one gets its error, the others their answers."""
+    run.check_rule(body.rule)
+    read = [_read(run, query) for query in body.queries]
+    good = [question for question in read if not isinstance(question, schema.ErrorReply)]
+    found = iter(await _answers(site_of(request), run, good, body.top, body.hide_known, body.rule))
+    return schema.PredictManyReply(
+        replies=[each if isinstance(each, schema.ErrorReply) else next(found) for each in read]
     )
-    return schema.PredictManyReply(replies=replies)
+
+
+def _read(run: ServedKbc, query: schema.Query) -> Read | schema.ErrorReply:
+    try:
+        return run.question(query.head, query.relation, query.tail)
+    except Problem as problem:
+        return problem.body
 
 
 async def _answers(
     site: Site,
     run: ServedKbc,
-    queries: list[schema.Query],
+    questions: list[Read],
     top: int,
     hide_known: bool,
     rule: str | None,
 ) -> list[schema.PredictReply]:
     chosen = run.check_rule(rule)
-    questions = [run.question(query.head, query.relation, query.tail) for query in queries]
     asked = [
         Asked(head, relation, top) for _, head, relation, _ in questions if relation is not None
     ]

@@ -134,7 +134,7 @@ class EntityReply(BaseModel):
 
 
 class PredictReply(BaseModel):
-    """The most probable answers to a question."""
+    """The best answers to a question."""
 
     question: Question
     rule: str
@@ -161,9 +161,9 @@ class PredictRequest(BaseModel):
 
 
 class PredictManyReply(BaseModel):
-    """The answers to many questions, in their order."""
+    """The answers to many questions, or what is wrong with one, in their order."""
 
-    replies: list[PredictReply]
+    replies: list[PredictReply | ErrorReply]
 
 
 class Move(BaseModel):
@@ -173,7 +173,7 @@ class Move(BaseModel):
     label: str
     known: str | None
     ranks: list[int | None] = Field(description="By step; null beyond the ranks looked at.")
-    probabilities: list[float | None]
+    shares: list[float | None]
 
 
 class ExplainReply(BaseModel):
@@ -216,7 +216,8 @@ class Edge(BaseModel):
     target: str
     relation: Thing
     kind: Literal["train", "predicted"]
-    probability: float | None = None
+    share: float | None = None
+    confidence: float | None = None
 
 
 class NeighbourhoodReply(BaseModel):

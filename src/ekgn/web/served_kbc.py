@@ -45,6 +45,10 @@ class Asked(NamedTuple):
     top: int
 
 
+Read = tuple[Question, int, int | None, int | None]
+"""A question in words, and its head, relation and tail by index."""
+
+
 class ServedKbc(ServedRun):
     """One trained run of knowledge base completion."""
 
@@ -115,9 +119,7 @@ class ServedKbc(ServedRun):
             raise Problem(422, "unknown_rule", str(error)) from None
         return chosen
 
-    def question(
-        self, head: str | None, relation: str | None, tail: str | None
-    ) -> tuple[Question, int, int | None, int | None]:
+    def question(self, head: str | None, relation: str | None, tail: str | None) -> Read:
         """The question in words, and its head, relation and tail by index.
 
         With a relation the first index is what the network is asked from: the tail, over the
@@ -161,9 +163,7 @@ class ServedKbc(ServedRun):
         """Answers to some questions in one pass: what the batcher calls."""
         hide_known, rule = key
         top = max(one.top for one in asked)
-        found = self.run.predict_many(
-            [(one.head, one.relation) for one in asked], top, hide_known, rule
-        )
+        found = self.run.answers([(one.head, one.relation) for one in asked], top, hide_known, rule)
         return [Predictions(answers[: one.top]) for one, answers in zip(asked, found, strict=True)]
 
     def relations_between(self, head: int, tail: int, top: int, hide_known: bool) -> Predictions:
@@ -275,7 +275,7 @@ class ServedKbc(ServedRun):
     def _places(self, facts: Ints) -> Ints:
         """The rank of each fact's tail, up to 10; 11 beyond."""
         ids = self.run.graph.entities.ids
-        answers = self.run.predict_many([(int(h), int(r)) for h, r, _ in facts], top=10)
+        answers = self.run.answers([(int(h), int(r)) for h, r, _ in facts], top=10)
         return np.array(
             [
                 next((a.rank for a in found if a.id == ids[int(fact[2])]), 11)
@@ -323,13 +323,13 @@ def moves(explanation: Explanation, best: int) -> list[Move]:
                     label=answer.label,
                     known=answer.known,
                     ranks=[None] * len(steps),
-                    probabilities=[None] * len(steps),
+                    shares=[None] * len(steps),
                 ),
             )
     for place, step in enumerate(steps):
         for answer in step.answers:
             if answer.id in kept:
                 kept[answer.id].ranks[place] = answer.rank
-                kept[answer.id].probabilities[place] = answer.probability
+                kept[answer.id].shares[place] = answer.share
     last = explanation.answering_step - 1
     return sorted(kept.values(), key=lambda move: move.ranks[last] or 10**9)

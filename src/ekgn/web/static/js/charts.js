@@ -59,7 +59,7 @@ export function BumpChart({ moves, steps, answering, active, setActive, onPick }
         <path d=${path(move)} stroke=${HUES[place] ?? "var(--line-strong)"} />
         ${move.ranks.map((rank, step) => (rank ?? 99) <= rows && html`<g key=${step}><circle cx=${x(step)} cy=${y(rank)} r="8.500" fill=${HUES[place] ?? "var(--line-strong)"} />
           <text class="dot" x=${x(step)} y=${y(rank) + 3.6} text-anchor="middle">${rank}</text></g>`)}
-        <title>${`${move.label}: ${move.ranks.map((rank, step) => `step ${step + 1} ${rank === null ? "below 50" : `rank ${rank}, ${percent(move.probabilities[step])}`}`).join("; ")}`}</title>
+        <title>${`${move.label}: ${move.ranks.map((rank, step) => `step ${step + 1} ${rank === null ? "below 50" : `rank ${rank}, ${percent(move.shares[step])}`}`).join("; ")}`}</title>
         ${(move.ranks[last] ?? 99) <= rows && html`<text class="name" x=${x(last) + 16} y=${y(move.ranks[last]) + 4.500} tabindex="0" role="link"
           onClick=${() => onPick(move)} onKeyDown=${(event) => event.key === "Enter" && onPick(move)}>${short(move.label)}</text>`}
       </g>`)}

@@ -41,7 +41,7 @@ function Answered({ run, reply, trail }) {
       <p class="verdict">
         <span class="soft">${explanation.answering_step === 1 ? "After one step" : `After ${explanation.answering_step} steps`} it answers</span>
         <${Link} class="best" href=${about(best.id)} trail=${trail}>${best.label}<//>
-        <span class="chance">${percent(best.probability)}</span> <${Known} split=${best.known} />
+        <span class="chance">${percent(best.share)}</span> <${Known} split=${best.known} />
         ${target && html`<span class="target">You asked about <b>${target.label}</b>: ${rank === null ? "not ranked" : `rank ${rank % 1 ? rank.toFixed(1) : rank} among what is not known`}</span>`}
       </p>
     </header>
@@ -68,13 +68,13 @@ function Answered({ run, reply, trail }) {
 }
 
 export function Answers({ answers, about, trail }) {
-  const most = Math.max(...answers.map((answer) => answer.probability), 1e-9);
+  const most = Math.max(...answers.map((answer) => answer.share), 1e-9);
   return html`<ol class="answers">${answers.map((answer) => html`<li key=${answer.id}>
     <span class="rank">${answer.rank}</span>
     <${Link} href=${about(answer.id)} trail=${trail} title=${answer.description ?? answer.id}>${answer.label}<//>
     <span><${Known} split=${answer.known} /></span>
-    <span class="meter" aria-hidden="true"><i style=${{ width: `${100 * answer.probability / most}%` }}></i></span>
-    <span class="chance">${percent(answer.probability)}</span></li>`)}</ol>`;
+    <span class="meter" aria-hidden="true"><i style=${{ width: `${100 * answer.share / most}%` }}></i></span>
+    <span class="chance">${percent(answer.share)}</span></li>`)}</ol>`;
 }
 
 function StepCard({ run, step, themes, answers, active, setActive, trail }) {
@@ -92,7 +92,7 @@ function StepCard({ run, step, themes, answers, active, setActive, trail }) {
       <ol class="tops">${step.answers.slice(0, 5).map((answer) => html`<li key=${answer.id}
         class=${active === answer.id ? "active" : ""} onMouseEnter=${() => setActive(answer.id)} onMouseLeave=${() => setActive(null)}>
         <${Link} href=${runPath(run.name, "entity", { entity: answer.id })} trail=${trail}>${answer.label}<//><${Known} split=${answer.known} />
-        <span class="chance">${percent(answer.probability)}</span></li>`)}</ol>
+        <span class="chance">${percent(answer.share)}</span></li>`)}</ol>
     </div>
     <div class="looks"><h3>${step.attention_all.length ? "Where it looks in memory" : "It looks no further"}</h3>
       ${step.attention_all.length > 0 && html`<${AttentionStrip} weights=${step.attention_all} themes=${themes} strongest=${step.attention} />`}

@@ -37,7 +37,7 @@ function Links({ title, edges, data, run, trail }) {
     <li key=${`${edge.source}\n${edge.relation.id}\n${edge.target}`}>
       <${Link} trail=${trail} href=${questionAddress(run, edge.source === data.centre.id ? { head: edge.source, relation: edge.relation.id, target: edge.target } : { tail: edge.target, relation: edge.relation.id, target: edge.source })}>
         <b>${name.get(edge.source)}</b> <i title=${edge.relation.label}>${relationWords(edge.relation.label)}</i> <b>${name.get(edge.target)}</b><//>
-      ${edge.probability !== null && html`<span class="chance">${percent(edge.probability)}</span>`}</li>`)}</ul>` : html`<p class="small soft">Nothing.</p>`}</section>`;
+      ${edge.share !== null && html`<span class="chance">${percent(edge.confidence ?? edge.share)}</span>`}</li>`)}</ul>` : html`<p class="small soft">Nothing.</p>`}</section>`;
 }
 
 const short = (text, most = 26) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
@@ -106,7 +106,7 @@ function elements(data) {
   const edges = data.edges.map((edge, place) => ({ data: {
     id: `edge ${place}`, source: edge.source, target: edge.target, kind: edge.kind,
     own: [edge.source, edge.target].includes(data.centre.id),
-    label: short(relationWords(edge.relation.label), 30) + (edge.probability === null ? "" : ` ${percent(edge.probability)}`) } }));
+    label: short(relationWords(edge.relation.label), 30) + (edge.share === null ? "" : ` ${percent(edge.confidence ?? edge.share)}`) } }));
   return { nodes, edges };
 }
 

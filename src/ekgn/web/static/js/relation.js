@@ -12,7 +12,7 @@ export function RelationPage({ run, params, trail }) {
     const part = ["head", "tail", "relation"].find((name) => asked[name] && error.message.includes(`'${asked[name].slice(0, 60)}`)) ?? "head";
     go(runPath(run.name, "predict", { ...asked, [part]: thing.id }), { replace: true, trail });
   };
-  const most = data && Math.max(...data.answers.map((answer) => answer.probability), 1e-9);
+  const most = data && Math.max(...data.answers.map((answer) => answer.share), 1e-9);
   const next = (answer) => questionAddress(run.name, data.question.missing === "relation"
     ? { head: data.question.head.id, relation: answer.id, tail: data.question.tail.id }
     : { head: answer.id });
@@ -26,7 +26,7 @@ export function RelationPage({ run, params, trail }) {
         <span class="rank">${answer.rank}</span>
         <${Link} href=${next(answer)} trail=${here} title=${answer.label}>${relationWords(answer.label)}<//>
         <span><${Known} split=${answer.known} /></span>
-        <span class="meter" aria-hidden="true"><i style=${{ width: `${100 * answer.probability / most}%` }}></i></span>
-        <span class="chance">${percent(answer.probability)}</span></li>`)}</ol></section>`}
+        <span class="meter" aria-hidden="true"><i style=${{ width: `${100 * answer.share / most}%` }}></i></span>
+        <span class="chance">${percent(answer.share)}</span></li>`)}</ol></section>`}
     <${AskForm} run=${run.name} start=${data ? data.question : asked} trail=${here} />`;
 }

@@ -1,0 +1,318 @@
+"""The commands that fill a graph: complete, score, predict, backtest."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ekgn.cli.options import DataDir, Json, Top
+from ekgn.tables import percent
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ekgn.kbc.completion import Check
+    from ekgn.kbc.completion.given import Problem
+    from ekgn.kbc.run import KbcRun, Prediction
+
+RunArgument = Annotated[str, typer.Argument(help="A run's folder, or its name under runs/.")]
+Rule = Annotated[
+    str | None, typer.Option(help="Answer rule: argmax, mixture, last, sample, step:N.")
+]
+Out = Annotated[Path, typer.Option(help="A .tsv, .csv, .parquet, .jsonl, .nt or .ttl file.")]
+Precision = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="Keep facts down to the confidence that gives this precision."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the command line."""
+    for command in (predict, complete, score, backtest):
+        app.command()(command)
+
+
+def complete(
+    run: RunArgument,
+    out: Out,
+    relation: Annotated[
+        list[str] | None, typer.Option(help="Only this relation (several times: these).")
+    ] = None,
+    entity: Annotated[
+        list[str] | None, typer.Option(help="Only facts with this entity (several times: these).")
+    ] = None,
+    top: Annotated[int, typer.Option(min=0, help="How many facts (0: all).")] = 100_000,
+    min_confidence: Annotated[
+        float, typer.Option(min=0, max=1, help="Only facts of this confidence or more.")
+    ] = 0.0,
+    precision: Precision = None,
+    unlisted_true: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Share of candidates in no split assumed true."),
+    ] = 0.0,
+    negatives: Annotated[
+        Path | None, typer.Option(help="A file of facts known to be false, to check against.")
+    ] = None,
+    depth: Annotated[int, typer.Option(min=1, help="Places of each question looked at.")] = 20,
+    ask_from: Annotated[
+        float, typer.Option(min=0, max=1, help="Ask for what this share of an entity's kind has.")
+    ] = 0.5,
+    like_from: Annotated[
+        float, typer.Option(min=0, max=1, help="Consider answers of whose kind this share were.")
+    ] = 0.1,
+    single_valued: Annotated[
+        bool, typer.Option(help="Ask for a single-valued relation only where it has no value.")
+    ] = True,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="Ask all, of all; consider every answer.")
+    ] = False,
+    explained: Annotated[int, typer.Option(min=0, help="How many facts get evidence.")] = 1000,
+    json: Json = False,
+) -> None:
+    """Write the missing facts of a graph, the surest first. A killed completion goes on."""
+    from ekgn.cli import display
+    from ekgn.kbc.completion import Choice
+    from ekgn.kbc.completion.writers import check_out
+    from ekgn.kbc.run import KbcRun
+
+    check_out(out)
+    choice = Choice(depth, ask_from, like_from, single_valued, everything)
+    loaded = KbcRun.load(run)
+    _fit_if_needed(loaded)
+    with display.ranking_progress("asking") as on_progress:
+        found = loaded.complete(
+            out,
+            relations=relation or (),
+            entities=entity or (),
+            top=top,
+            min_confidence=min_confidence,
+            precision=precision,
+            unlisted_true=unlisted_true,
+            negatives=negatives,
+            explained=explained,
+            on_progress=on_progress,
+            **asdict(choice),
+        )
+    if json:
+        display.print_json({"out": str(out), **found.as_dict()})
+        return
+    _show_facts(found.facts.head(20))
+    if found.check:
+        _show_check(found.check, precision, found.threshold)
+    else:
+        display.messages.print("No confidence: validation has too few facts to fit one.")
+    if found.negatives:
+        display.console.print(_against_words(found.negatives))
+    display.console.print(
+        f"{len(found.facts):,} facts from {found.questions:,} questions written to {out}"
+    )
+
+
+def _fit_if_needed(loaded: KbcRun) -> None:
+    from ekgn.cli import display
+    from ekgn.kbc.completion.confidence import TooFew
+
+    if loaded.confidence is not None:
+        return
+    try:
+        with display.ranking_progress("fitting the confidence") as on_progress:
+            loaded.fit_confidence(on_progress=on_progress)
+    except TooFew as error:
+        display.messages.print(str(error))
+
+
+def _show_facts(facts: pl.DataFrame) -> None:
+    from ekgn.cli import display
+    from ekgn.tables import Column, Table
+
+    columns: list[str | Column] = [
+        *("head", "relation", "tail", Column("confidence", percent), Column("share", percent)),
+        *("tail's place", "head's place", "held out"),
+    ]
+    shown = facts.select(
+        *("head_name", "relation_name", "tail_name", "confidence", "tail_share"),
+        *("tail_rank", "head_rank", "held_out"),
+    )
+    display.show(Table("The surest", columns, shown.rows()))
+
+
+def _show_check(check: Check, precision: float | None, threshold: float) -> None:
+    from ekgn.cli import display
+    from ekgn.kbc.completion.confidence import ASSUMPTION
+
+    error = check.calibration_error
+    display.console.print(
+        f"\nConfidence was checked on {check.candidates:,} candidates, {check.true:,} of them in "
+        f"validation: calibration error {error['after']:.3f} (of the share {error['before']:.3f})."
+    )
+    if precision is not None:
+        display.console.print(
+            f"Precision is at least {precision:g} from a confidence of {threshold:.3f} up "
+            f"(95% lower bound; {ASSUMPTION})."
+        )
+
+
+def _against_words(found: dict[str, float]) -> str:
+    return (
+        f"Of {found['facts']:,} facts known to be false {found['at_or_above_threshold']:,} are at "
+        f"or above the threshold; their mean confidence is {found['mean_confidence']:.3f}."
+    )
+
+
+def score(
+    run: RunArgument,
+    facts: Annotated[Path, typer.Argument(help="A file of facts, by name or id.")],
+    out: Out,
+    json: Json = False,
+) -> None:
+    """Say of given facts how plausible they are, from both sides, and what training lacks."""
+    from ekgn.cli import display
+    from ekgn.kbc.completion.writers import check_out, write_table
+    from ekgn.kbc.run import KbcRun
+
+    check_out(out)
+    loaded = KbcRun.load(run)
+    _fit_if_needed(loaded)
+    found = loaded.score(facts)
+    write_table(found.facts, out)
+    if json:
+        problems = [asdict(problem) for problem in found.problems]
+        display.print_json({"out": str(out), "facts": len(found.facts), "problems": problems})
+        return
+    _say_problems(facts, found.problems)
+    plausible = int(found.facts["plausible"].sum())
+    display.console.print(
+        f"{len(found.facts):,} facts written to {out}: {plausible:,} plausible, "
+        f"{len(found.problems):,} lines not read."
+    )
+
+
+def _say_problems(file: Path, problems: list[Problem]) -> None:
+    from ekgn.cli import display
+
+    for problem in problems:
+        display.messages.print(f"{file}, line {problem.line}: {problem.message}", soft_wrap=True)
+
+
+def predict(
+    run: RunArgument,
+    head: Annotated[str | None, typer.Option(help="The head: id or name.")] = None,
+    relation: Annotated[str | None, typer.Option(help="The relation: id or name.")] = None,
+    tail: Annotated[str | None, typer.Option(help="The tail: id or name.")] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(help="A file of questions instead: head, relation, ? or ?, relation, tail."),
+    ] = None,
+    top: Top = 10,
+    hide_known: Annotated[
+        bool, typer.Option("--hide-known", help="Leave known facts out.")
+    ] = False,
+    rule: Rule = None,
+    out: Annotated[
+        Path | None, typer.Option(help="With --queries: a .tsv, .csv, .parquet or .jsonl file.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """The best tails, heads or relations: give two of the three parts, or a file of questions."""
+    from ekgn.cli import display
+    from ekgn.errors import EkgnError
+    from ekgn.kbc.run import KbcRun
+
+    if queries is not None and (head or relation or tail):
+        raise EkgnError("Give one question (--head, --relation, --tail) or --queries, not both.")
+    if out is not None and queries is None:
+        raise EkgnError("--out is for --queries.")
+    loaded = KbcRun.load(run)
+    if queries is not None:
+        _predict_file(loaded, queries, out, json, top=top, hide_known=hide_known, rule=rule)
+        return
+    found = loaded.predict(head, relation, tail, top=top, hide_known=hide_known, rule=rule)
+    if json:
+        display.print_json([asdict(prediction) for prediction in found])
+        return
+    question = f"({head or '?'}, {relation or '?'}, {tail or '?'})"
+    sure = any(prediction.confidence is not None for prediction in found)
+    display.table(
+        f"{question} on {loaded.graph.name}",
+        ["", "answer", "id", "share", *["confidence"] * sure, "known"],
+        [_prediction_row(prediction, sure) for prediction in found],
+    )
+
+
+def _prediction_row(prediction: Prediction, sure: bool) -> list[str]:
+    confidence = "" if prediction.confidence is None else percent(prediction.confidence)
+    return [
+        str(prediction.rank),
+        prediction.label,
+        prediction.id if prediction.id != prediction.label else "",
+        percent(prediction.share),
+        *[confidence] * sure,
+        prediction.known or "new",
+    ]
+
+
+def _predict_file(
+    loaded: KbcRun, queries: Path, out: Path | None, json: bool, **options: Any
+) -> None:
+    import polars as pl
+
+    from ekgn.cli import display
+    from ekgn.kbc.completion.given import Problem
+    from ekgn.kbc.completion.writers import check_out, write_table
+    from ekgn.tables import Column, Table
+
+    if out is not None:
+        check_out(out, facts=False)
+    rows, problems = [], []
+    for (line, fields), found in loaded.predict_many(queries, **options):
+        if isinstance(found, Problem):
+            problems.append(found)
+            continue
+        asked = dict(zip(("head", "relation", "tail"), fields, strict=True))
+        rows += [{"line": line, **asked, **asdict(answer)} for answer in found]
+    _say_problems(queries, problems)
+    if out is not None:
+        write_table(pl.DataFrame(rows).drop("confidence", strict=False), out)
+        display.console.print(f"{len(rows):,} answers written to {out}")
+    elif json:
+        display.print_json({"answers": rows, "problems": [asdict(each) for each in problems]})
+    else:
+        keys = ("line", "head", "relation", "tail", "rank", "label", "share", "known")
+        cells = [[row[key] for key in keys] for row in rows]
+        names = [Column(key, percent) if key == "share" else key for key in keys]
+        display.show(Table(f"Answers to {queries}", names, cells))
+
+
+def backtest(
+    data: Annotated[str, typer.Argument(help="A benchmark's name, a folder or a file.")],
+    share: Annotated[float, typer.Option(help="How much of the facts is taken away.")] = 0.1,
+    by: Annotated[str, typer.Option(help="What is taken: random, or newest entities.")] = "random",
+    precision: Precision = 0.9,
+    preset: Annotated[str | None, typer.Option(help="Settings to start from.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder.")] = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Take facts away, train, complete, and count what comes back at which precision."""
+    from ekgn import backtest as test
+    from ekgn.cli import display
+
+    with display.ranking_progress("backtest") as on_progress:
+        found = test.backtest(
+            data,
+            share=share,
+            by=by,
+            precision=precision,
+            preset=preset,
+            out=out,
+            data_dir=data_dir,
+            on_progress=on_progress,
+        )
+    if json:
+        display.print_json(found.as_dict())
+        return
+    display.show(found.table())
+    display.console.print("\n" + found.in_words())

@@ -1,0 +1,67 @@
+"""Facts with what the network says of them from both sides, as a frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ekgn.kbc.answers import Ints
+from ekgn.kbc.completion.asking import Asker, Floats, Side
+from ekgn.kbc.completion.roles import Choice
+
+FEATURES = (
+    *("tail_log_share", "tail_log_rank", "tail_margin", "tail_known", "tail_step"),
+    *("head_log_share", "head_log_rank", "head_margin", "head_known", "head_step"),
+    *("head_degree", "tail_degree", "rule"),
+)
+"""What a confidence is made of: of the tail asked for, of the head asked for, of the fact."""
+
+
+def candidates(asker: Asker, role: int, entities: Ints, choice: Choice) -> pl.DataFrame:
+    """The facts that the questions (entity, role, ?) propose."""
+    considered = asker.roles.considered(role, choice)
+    pairs, asked = asker.best(entities, role, choice.depth, considered)
+    heads, answers = pairs.T
+    back = asker.places(answers, np.full(len(pairs), asker.roles.inverse(role)), heads)
+    rule = asker.by_rules(heads, np.full(len(pairs), role), answers)
+    if role < asker.graph.num_relations:
+        facts = np.stack([heads, np.full(len(pairs), role), answers], axis=1)
+        return _frame(asker, facts, asked, back, rule)
+    relation = np.full(len(pairs), asker.roles.inverse(role))
+    return _frame(asker, np.stack([answers, relation, heads], axis=1), back, asked, rule)
+
+
+def given(asker: Asker, facts: Ints) -> pl.DataFrame:
+    """Given facts, known or not."""
+    heads, relations, tails = facts.T
+    tail = asker.places(heads, relations, tails)
+    head = asker.places(tails, relations + asker.graph.num_relations, heads)
+    return _frame(asker, facts, tail, head, asker.by_rules(heads, relations, tails))
+
+
+def _frame(asker: Asker, facts: Ints, tail: Side, head: Side, rule: Floats) -> pl.DataFrame:
+    degree = np.bincount(asker.graph.train[:, [0, 2]].ravel(), minlength=asker.graph.num_entities)
+    columns: dict[str, NDArray[Any]] = {
+        "head": facts[:, 0],
+        "relation": facts[:, 1],
+        "tail": facts[:, 2],
+    }
+    for name, side in (("tail", tail), ("head", head)):
+        columns |= {
+            f"{name}_share": np.exp(side.log_share),
+            f"{name}_rank": side.rank,
+            f"{name}_log_share": side.log_share,
+            f"{name}_log_rank": np.log(side.rank),
+            f"{name}_margin": side.margin,
+            f"{name}_known": np.log1p(side.answers),
+            f"{name}_step": side.step,
+        }
+    columns |= {
+        "head_degree": np.log1p(degree[facts[:, 0]]),
+        "tail_degree": np.log1p(degree[facts[:, 2]]),
+        "rule": rule,
+    }
+    return pl.DataFrame(columns)
