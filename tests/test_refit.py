@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -184,7 +185,7 @@ def test_without_and_with_answer_directly(steady_run: Path) -> None:
     ],
 )
 def test_a_fact_that_cannot_be_asked_of_is_an_error(
-    steady_run: Path, facts: dict[str, list[tuple[str, str, str]]], words: str
+    steady_run: Path, facts: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(EkgnError, match=words):
         KbcRun(steady_run).what_if(head="person_3", relation="next", target="person_4", **facts)
