@@ -71,7 +71,7 @@ def test_a_fitted_row_is_where_plain_descent_ends(family: KnowledgeGraph) -> Non
     descent = torch.optim.Adam([plain], lr=0.02)
     for _ in range(1500):
         descent.zero_grad()
-        problem.losses(plain).sum().backward()
+        problem.losses(plain).sum().backward()  # type: ignore[no-untyped-call]
         descent.step()
     assert float(problem.losses(found)) <= float(problem.losses(plain.detach())) + 1e-4
     assert torch.allclose(found, plain.detach(), atol=0.02)

@@ -54,7 +54,8 @@ def facts_of(triples: Ints, entity: int, num_relations: int) -> Ints:
     """The facts of an entity, seen from it: rows of relation, other entity."""
     touching = triples[(triples[:, 0] == entity) | (triples[:, 2] == entity)]
     both = with_inverses(touching, num_relations)
-    return both[both[:, 0] == entity][:, 1:]
+    seen: Ints = both[both[:, 0] == entity][:, 1:]
+    return seen
 
 
 class Refit:
