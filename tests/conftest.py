@@ -84,6 +84,17 @@ def family_run(family: KnowledgeGraph, tmp_path_factory: pytest.TempPathFactory)
     return path
 
 
+@pytest.fixture(scope="session")
+def steady_run(family: KnowledgeGraph, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with the penalty that keeps vectors small, without which no row has a best place."""
+    from ekgn import api
+
+    path = tmp_path_factory.mktemp("runs") / "steady"
+    changes = {"epochs": 60, "valid_every": 60, "embedding_dim": 32, "steps_from": 0.8}
+    api.train(family, tiny_settings(penalty=0.03, **changes), out=path)
+    return path
+
+
 def count_comparisons(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A list that grows by each text that difflib is given to compare."""
     compared: list[str] = []

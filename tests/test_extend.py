@@ -17,9 +17,9 @@ from tests.processes import ekgn as command
 
 
 @pytest.fixture
-def run(family_run: Path, tmp_path: Path) -> Path:
+def run(steady_run: Path, tmp_path: Path) -> Path:
     """A copy of the trained run, and new.tsv beside it: a person after person_5."""
-    shutil.copytree(family_run, tmp_path / "run")
+    shutil.copytree(steady_run, tmp_path / "run")
     facts = [
         ("person_5", "next", "guest"),
         ("guest", "previous", "person_5"),

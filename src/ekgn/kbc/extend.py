@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ekgn.checkpoint import RunFolder, load_tensors, save_tensors
+from ekgn.checkpoint import RunFolder, load_tensors, load_weights, save_tensors
 from ekgn.errors import EkgnError, did_you_mean
 from ekgn.files import locked, read_text, replace_file, replace_folder, write_json
 from ekgn.kbc.answers import Ints, with_inverses
@@ -36,6 +36,7 @@ from ekgn.kbc.vocabulary import Vocabulary
 from ekgn.optimizers import Optimizers
 from ekgn.records import environment
 from ekgn.run import EXTENDED, POINTER, current, root_of
+from ekgn.trainer import outline
 
 CHECKED = 1000  # old validation facts that are ranked before and after
 ROUNDS = 2  # over new entities that have facts with each other
@@ -85,7 +86,7 @@ def extend(
     with locked(root):
         folder = RunFolder.existing(current(root))
         before = KbcTask.load(folder.path, folder.read_settings(KbcTask.settings_class))
-        weights, checkpoint = load_tensors(folder.model)
+        weights, checkpoint = load_weights(folder.model, outline(before))
         old = before.new_model()
         old.load_state_dict(weights)
         old.eval()

@@ -54,7 +54,8 @@ def facts_of(triples: Ints, entity: int, num_relations: int) -> Ints:
     """The facts of an entity, seen from it: rows of relation, other entity."""
     touching = triples[(triples[:, 0] == entity) | (triples[:, 2] == entity)]
     both = with_inverses(touching, num_relations)
-    return both[both[:, 0] == entity][:, 1:]
+    seen: Ints = both[both[:, 0] == entity][:, 1:]
+    return seen
 
 
 class Refit:
@@ -87,16 +88,18 @@ class Refit:
     ) -> Tensor:
         """The fitted rows, (E, K), from the given start or the mean of all rows.
 
-        A case without facts stays at its start: nothing is known of it.
+        A case without facts stays at its start: nothing is known of it. A fact of an entity with
+        itself is left out.
         """
         if start_EK is None:
             start_EK = self.rows_NK.mean(dim=0).expand(len(cases), -1)
         found = start_EK.clone()
         candidates = len(self._everyone.vectors_NK) + len(self.others.log_z_S)
+        plain = [Case(case.entity, case.facts[case.facts[:, 1] != case.entity]) for case in cases]
         torch.set_flush_denormal(True)  # a sure softmax makes them: products with them crawl
         try:
-            for chunk in _chunks(cases, candidates, self.rows_NK.shape[1]):
-                problem = _Problem(self, [cases[place] for place in chunk])
+            for chunk in _chunks(plain, candidates, self.rows_NK.shape[1]):
+                problem = _Problem(self, [plain[place] for place in chunk])
                 found[chunk] = minimise(problem.losses, found[chunk], ITERATIONS, tolerance)
         finally:
             torch.set_flush_denormal(False)
@@ -189,9 +192,7 @@ class _Problem:
         counts = np.array([len(case.facts) for case in cases])
         case_F = np.repeat(np.arange(len(cases)), counts)
         facts = np.concatenate([case.facts for case in cases])
-        own = self._entities[case_F] == facts[:, 1]  # a fact of the entity with itself
-        case_F, facts = case_F[~own], facts[~own]
-        self._has_E = torch.from_numpy(np.bincount(case_F, minlength=len(cases)))
+        self._has_E = torch.from_numpy(counts)
         self._questions(case_F, facts)
         self._answered(case_F, facts)
         self._unanswered()
@@ -245,16 +246,17 @@ class _Problem:
         score_SE = refit.others.outputs_SK @ rows_EK.T
         wrong_SE = F.softplus(score_SE - self._log_z_SE) * self._counts_SE
         total_E = total_E + refit.others.weight * wrong_SE.sum(dim=0)
-        mean_E = total_E / (2 * self._has_E).clamp(min=1)
-        loss_E = mean_E + refit.penalty * cubes(refit.model.kind, rows_EK)
-        return loss_E * (self._has_E > 0)
+        mean_E = total_E / (2 * self._has_E)
+        return mean_E + refit.penalty * cubes(refit.model.kind, rows_EK)
 
 
 def _chunks(cases: Sequence[Case], candidates: int, size: int) -> Iterator[list[int]]:
-    """The places of cases that hold at most SCORES scores and numbers of their facts together."""
+    """The places of cases with facts that hold at most SCORES scores and numbers together."""
     chunk: list[int] = []
     held = 0
     for place, case in enumerate(cases):
+        if not len(case.facts):
+            continue
         questions = len(np.unique(case.facts[:, 0])) + 1
         needed = questions * candidates + len(case.facts) * size
         if chunk and held + needed > SCORES:
