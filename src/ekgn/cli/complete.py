@@ -14,7 +14,7 @@ from ekgn.tables import percent
 if TYPE_CHECKING:
     import polars as pl
 
-    from ekgn.kbc.completion import Check
+    from ekgn.kbc.completion import Check, Completion
     from ekgn.kbc.completion.given import Problem
     from ekgn.kbc.run import KbcRun, Prediction
 
@@ -27,6 +27,33 @@ Precision = Annotated[
     float | None,
     typer.Option(min=0, max=1, help="Keep facts down to the confidence that gives this precision."),
 ]
+Relations = Annotated[
+    list[str] | None, typer.Option(help="Only this relation (several times: these).")
+]
+Entities = Annotated[
+    list[str] | None, typer.Option(help="Only facts with this entity (several times: these).")
+]
+MinConfidence = Annotated[
+    float, typer.Option(min=0, max=1, help="Only facts of this confidence or more.")
+]
+UnlistedTrue = Annotated[
+    float, typer.Option(min=0, max=1, help="Share of candidates in no split assumed true.")
+]
+Negatives = Annotated[
+    Path | None, typer.Option(help="A file of facts known to be false, to check against.")
+]
+AskFrom = Annotated[
+    float, typer.Option(min=0, max=1, help="Ask for what this share of an entity's kind has.")
+]
+LikeFrom = Annotated[
+    float, typer.Option(min=0, max=1, help="Consider answers of whose kind this share were.")
+]
+SingleValued = Annotated[
+    bool, typer.Option(help="Ask for a single-valued relation only where it has no value.")
+]
+Everything = Annotated[
+    bool, typer.Option("--everything", help="Ask all, of all; consider every answer.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -38,37 +65,18 @@ def register(app: typer.Typer) -> None:
 def complete(
     run: RunArgument,
     out: Out,
-    relation: Annotated[
-        list[str] | None, typer.Option(help="Only this relation (several times: these).")
-    ] = None,
-    entity: Annotated[
-        list[str] | None, typer.Option(help="Only facts with this entity (several times: these).")
-    ] = None,
+    relation: Relations = None,
+    entity: Entities = None,
     top: Annotated[int, typer.Option(min=0, help="How many facts (0: all).")] = 100_000,
-    min_confidence: Annotated[
-        float, typer.Option(min=0, max=1, help="Only facts of this confidence or more.")
-    ] = 0.0,
+    min_confidence: MinConfidence = 0.0,
     precision: Precision = None,
-    unlisted_true: Annotated[
-        float,
-        typer.Option(min=0, max=1, help="Share of candidates in no split assumed true."),
-    ] = 0.0,
-    negatives: Annotated[
-        Path | None, typer.Option(help="A file of facts known to be false, to check against.")
-    ] = None,
+    unlisted_true: UnlistedTrue = 0.0,
+    negatives: Negatives = None,
     depth: Annotated[int, typer.Option(min=1, help="Places of each question looked at.")] = 20,
-    ask_from: Annotated[
-        float, typer.Option(min=0, max=1, help="Ask for what this share of an entity's kind has.")
-    ] = 0.5,
-    like_from: Annotated[
-        float, typer.Option(min=0, max=1, help="Consider answers of whose kind this share were.")
-    ] = 0.1,
-    single_valued: Annotated[
-        bool, typer.Option(help="Ask for a single-valued relation only where it has no value.")
-    ] = True,
-    everything: Annotated[
-        bool, typer.Option("--everything", help="Ask all, of all; consider every answer.")
-    ] = False,
+    ask_from: AskFrom = 0.5,
+    like_from: LikeFrom = 0.1,
+    single_valued: SingleValued = True,
+    everything: Everything = False,
     explained: Annotated[int, typer.Option(min=0, help="How many facts get evidence.")] = 1000,
     json: Json = False,
 ) -> None:
@@ -98,12 +106,16 @@ def complete(
         )
     if json:
         display.print_json({"out": str(out), **found.as_dict()})
-        return
+    else:
+        _show_completion(found, out, precision)
+
+
+def _show_completion(found: Completion, out: Path, precision: float | None) -> None:
+    from ekgn.cli import display
+
     _show_facts(found.facts.head(20))
     if found.check:
         _show_check(found.check, precision, found.threshold)
-    else:
-        display.messages.print("No confidence: validation has too few facts to fit one.")
     if found.negatives:
         display.console.print(_against_words(found.negatives))
     display.console.print(

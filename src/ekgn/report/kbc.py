@@ -13,6 +13,7 @@ from ekgn import canvas, figures
 from ekgn.errors import EkgnError
 from ekgn.kbc.analysis import Analysis, Replay, analyze, drawn_graph
 from ekgn.kbc.answers import Answers, Ints
+from ekgn.kbc.completion.confidence import ASSUMPTION
 from ekgn.kbc.explain import Explainer, Explanation, NearPair, Step
 from ekgn.kbc.memory_map import MemoryMap, short_relation
 from ekgn.kbc.ranking import (
@@ -69,6 +70,7 @@ def report(run: KbcRun, split: str, limit: int, on_progress: OnProgress | None) 
         [
             Section("curves", "Training", curves(run)),
             Section("metrics", "Metrics", _metrics(measured)),
+            *_confidence(run),
             Section("steps", "Steps", _steps(analysis)),
             Section("memory", "Memory", _memory(memory)),
             Section("examples", "Examples", _examples(examples)),
@@ -156,6 +158,20 @@ def _spread(order: Ints, relations: Ints, heads: Ints, count: int, taken: set[in
                 taken.add(pair)
                 seen |= marks
     return chosen
+
+
+def _confidence(run: KbcRun) -> list[Section]:
+    """How far confidences hold, where one is fitted."""
+    if run.confidence is None:
+        return []
+    check = run.confidence.check
+    error = check.calibration_error
+    words = (
+        f"<p>Of {check.candidates:,} candidates that the confidence was not fitted on. Calibration "
+        f"error {error['after']:.3f}, of the share {error['before']:.3f}. "
+        f"The assumption: {ASSUMPTION}.</p>"
+    )
+    return [Section("confidence", "Confidence", words + wide(check.table()))]
 
 
 def _cards(measured: Measured, analysis: Analysis) -> list[tuple[str, str]]:

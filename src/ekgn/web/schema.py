@@ -108,6 +108,9 @@ class MetricsReply(BaseModel):
     curve: list[dict[str, float | None]]
     evaluations: dict[str, Any]
     rule_baseline: dict[str, Any]
+    confidence: dict[str, Any] = Field(
+        default={}, description="How far confidences hold: calibration error, reliability."
+    )
 
 
 class Hit(Thing):

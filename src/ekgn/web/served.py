@@ -62,4 +62,5 @@ class ServedRun:
             curve=self._run.curve,
             evaluations=record.get("evaluations", {}),
             rule_baseline=record.get("rule_baseline", {}),
+            confidence=record.get("confidence", {}).get("valid", {}),
         )

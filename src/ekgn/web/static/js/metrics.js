@@ -25,7 +25,7 @@ export function MetricsPage({ run }) {
       ${data.curve.length > 0 && html`<section aria-labelledby="curves"><h2 id="curves">The training</h2><div class="curves">
         ${curves(data.curve[0]).map(([name, title, options]) => html`<${Curve} key=${name} title=${title} ...${options}
           markAt=${data.summary.best?.step} points=${data.curve.map((line) => [line.epoch ?? line.step, line[name], line.step])} />`)}</div></section>`}
-      ${run.task === "kbc" && html`<${Evaluations} data=${data} /><${Categories} data=${data} />`}
+      ${run.task === "kbc" && html`<${Evaluations} data=${data} /><${Categories} data=${data} /><${Reliability} found=${data.confidence} />`}
       ${run.task === "paths" && Object.keys(data.evaluations).length > 0 && html`<${PathEvaluations} data=${data} />`}
       <div class="two"><${Facts} title="On what" pairs=${flat({ ...data.data, source: undefined, ...data.summary })} more=${sources(data.data.source)} />
         <${Facts} title="Where and with what" pairs=${flat(data.environment)} /></div>
@@ -67,6 +67,16 @@ function Categories({ data }) {
   return html`<section class="card scroll" aria-labelledby="categories"><h2 id="categories">By kind of relation</h2><table>
     <thead><tr><th scope="col">kind</th><th scope="col">facts</th><th scope="col">hits@10, head missing</th><th scope="col">hits@10, tail missing</th></tr></thead>
     <tbody>${Object.entries(found.categories).map(([kind, sides]) => html`<tr key=${kind}><th scope="row">${kind}</th><td>${count(sides.tail?.count ?? 0)}</td><td>${percent(sides.head?.hits_at_10)}</td><td>${percent(sides.tail?.hits_at_10)}</td></tr>`)}</tbody></table></section>`;
+}
+
+/** Of facts with some confidence, how many are true. */
+function Reliability({ found }) {
+  if (!found.reliability) return null;
+  const error = found.calibration_error;
+  return html`<section class="card scroll" aria-labelledby="reliability"><h2 id="reliability">How far confidences hold</h2>
+    <p class="small soft">Calibration error ${error.after.toFixed(3)}, of the share ${error.before.toFixed(3)}. Under the assumption that ${found.assumption}.</p><table>
+    <thead><tr><th scope="col">confidence from</th><th scope="col">candidates</th><th scope="col">mean confidence</th><th scope="col">true</th></tr></thead>
+    <tbody>${found.reliability.map((row) => html`<tr key=${row.from}><th scope="row">${percent(row.from)}</th><td>${count(row.candidates)}</td><td>${percent(row.confidence)}</td><td>${percent(row.true)}</td></tr>`)}</tbody></table></section>`;
 }
 
 function PathEvaluations({ data }) {
