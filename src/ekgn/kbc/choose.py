@@ -29,7 +29,8 @@ EXACT_OPERATIONS = 4e13  # of an epoch: beyond it the softmax is sampled
 SIZES, SIZED_OPERATIONS = (800, 400, 256), 1.1e13  # the largest size with such an exact epoch
 SAMPLED = 2_000
 # The values that leave a setting open.
-OPEN = {"batch_size": 0, "embedding_dim": 0, "negatives": -1, "penalty": -1.0}
+OPEN = {"batch_size": 0, "embedding_dim": 0, "held_out": -1.0, "negatives": -1, "penalty": -1.0}
+SPARED, SPARED_OF = 0.05, 40_000  # share of the facts held out for the steps, of at least so many
 PENALTIES = (0.003, 0.05, 0.1)
 TRIED_SIZE, TRIED_UPDATES, TRIED_FACTS = 128, 800, 2_000
 OnProgress = Callable[[int, int], None]
@@ -65,8 +66,12 @@ def choose(
     return chosen, why
 
 
-def _by_counts(graph: KnowledgeGraph, settings: KbcSettings) -> dict[str, int]:
-    """Batches of about 1/300 of the queries; large vectors and every entity where time allows."""
+def _by_counts(graph: KnowledgeGraph, settings: KbcSettings) -> dict[str, float]:
+    """Batches of about 1/300 of the queries; large vectors and every entity where time allows.
+
+    Facts are held out for the steps where so many are left that the steps do not learn them by
+    heart.
+    """
     queries = len(Answers(graph.train, graph.num_relations))
     operations = 6.0 * queries * graph.num_entities  # of an epoch, for each number of a vector
     found = {
@@ -75,7 +80,7 @@ def _by_counts(graph: KnowledgeGraph, settings: KbcSettings) -> dict[str, int]:
     }
     size = settings.embedding_dim or found["embedding_dim"]
     found["negatives"] = 0 if size * operations <= EXACT_OPERATIONS else SAMPLED
-    return found
+    return {**found, "held_out": SPARED if len(graph.train) >= SPARED_OF else 0.0}
 
 
 def try_penalties(

@@ -258,7 +258,7 @@ def _refresh(task: KbcTask, model: KbcModel, sums: list[Tensor], epochs: int) ->
     torch.manual_seed(task.settings.seed)
     total = epochs * len(task.batches)
     for step in range(total):
-        batch = task.batches(*divmod(step, len(task.batches)))
+        batch = task.batches(*divmod(step, len(task.batches)), done=1.0)
         optimizers.update(model.loss(batch, done=0.0).total, 1 - step / total)
     model.eval()
 

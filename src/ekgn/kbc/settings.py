@@ -15,7 +15,7 @@ AUTO: dict[str, Any] = {
     "negatives": -1,
     "penalty": -1.0,
     "max_steps": 3,
-    "held_out": 0.05,
+    "held_out": -1.0,
     "steps_from": 0.8,
     "tables_from": 0.85,
     "change_penalty": 0.2,
@@ -69,8 +69,8 @@ class KbcSettings(Settings):
     held_out: float = knob(
         0.0,
         "share of the training facts that the product sees last: the steps are trained on them "
-        "(stacking); 0: the steps are trained on all",
-        ge=0,
+        "(stacking); 0: the steps are trained on all (-1: chosen by the graph)",
+        ge=-1,
         lt=1,
     )
     steps_from: float = knob(
@@ -82,7 +82,8 @@ class KbcSettings(Settings):
     )
     tables_from: float = knob(
         1.0,
-        "share of the training after which the steps rest, and the product is trained on all facts",
+        "share of the training after which the steps rest, and the product is trained on all "
+        "facts, those held out among them",
         ge=0,
         le=1,
     )
@@ -113,7 +114,7 @@ class KbcSettings(Settings):
         """The shares at which the product, the steps, and the product again begin."""
         if not self.has_product or self.max_steps == 1:
             return [0.0]
-        return [0.0, self.steps_from, self.tables_from]
+        return [0.0, self.steps_from, self.tables_from if self.held_out else 1.0]
 
     def phase(self, done: float) -> int:
         """Which phase comes next when so much of the training is over."""
