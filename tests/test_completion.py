@@ -19,6 +19,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 import ekgn
+from ekgn.backtest import backtest, take_away
 from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Answers
 from ekgn.kbc.completion import confidence as sure
@@ -31,7 +32,7 @@ from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.ranking import rank_split
 from ekgn.kbc.run import KbcRun, Predictions
 from ekgn.kbc.triples import read_triples
-from tests.conftest import vocabulary
+from tests.conftest import tiny_settings, vocabulary
 
 FACT = ("head", "relation", "tail")
 ALL: dict[str, Any] = {"single_valued": False}  # every relation of the family has one value
@@ -371,3 +372,27 @@ FAMILY: list[KbcRun] = []
 @pytest.fixture(autouse=True)
 def _loaded(run: KbcRun) -> None:
     FAMILY[:] = [run]
+
+
+@pytest.mark.parametrize("by", ["random", "newest"])
+def test_what_is_taken_away_is_a_share_of_all(family: KnowledgeGraph, by: str) -> None:
+    left = take_away(family, 0.1, by)
+    parts = [left.train, left.valid, left.test]
+    whole = np.concatenate([family.train, family.valid, family.test])
+    assert [len(part) for part in parts] == [72, 9, 9]
+    assert sorted(np.concatenate(parts).tolist()) == sorted(whole.tolist())
+    if by == "newest":
+        assert left.test[:, [0, 2]].max(axis=1).min() >= 24, "facts of the last entities"
+    with pytest.raises(EkgnError, match="Did you mean 'random'"):
+        take_away(family, 0.1, "randm")
+
+
+def test_a_backtest_counts_what_comes_back(family: KnowledgeGraph, tmp_path: Path) -> None:
+    settings = tiny_settings(epochs=60, valid_every=60, embedding_dim=32, steps_from=0.9)
+    found = backtest(family, out=tmp_path / "run", settings=settings)
+    last = found.curve[-1]
+    assert last["facts"] and last["precision"] is not None and last["recall"] is not None
+    assert last["recall"] * found.taken == pytest.approx(last["precision"] * last["facts"])
+    assert found.at_promise is None and "No confidence was known" in found.in_words()
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert record["backtest"]["random"]["taken"] == 9

@@ -18,7 +18,7 @@ import polars as pl
 from ekgn import api
 from ekgn.errors import EkgnError, did_you_mean
 from ekgn.kbc.answers import Ints
-from ekgn.kbc.completion.confidence import calibration_error
+from ekgn.kbc.completion.confidence import Bools, Floats, calibration_error
 from ekgn.kbc.graph import KnowledgeGraph, load_graph
 from ekgn.tables import Column, Table, percent
 
@@ -33,14 +33,17 @@ class Backtest:
     run: str
     by: str
     taken: int
-    curve: list[dict[str, float]]  # the surest facts: count, lowest confidence, precision, recall
+    curve: list[
+        dict[str, float | None]
+    ]  # the surest facts: count, lowest confidence, precision, recall
     promised: float | None
-    at_promise: dict[str, float] | None  # the same at the confidence that --precision chose
-    calibration_error: float
+    at_promise: dict[str, float | None] | None  # the same at the confidence that --precision chose
+    calibration_error: float | None  # none: validation was too small to fit a confidence
 
     def headline(self) -> dict[str, float]:
         """How good the promise was."""
-        return {"precision": self.at_promise["precision"]} if self.at_promise else {}
+        found = self.at_promise["precision"] if self.at_promise else None
+        return {} if found is None else {"precision": found}
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -100,7 +103,7 @@ def backtest(
         at_promise=None
         if level is None or not (sure >= level).any()
         else {**_point(sure, right, taken, int((sure >= level).sum())), "confidence": level},
-        calibration_error=calibration_error(sure, right),
+        calibration_error=calibration_error(sure, right) if run.confidence else None,
     )
     run.store("backtest", by, found)
     return found
@@ -146,11 +149,11 @@ def _promise(run: Any, precision: float | None) -> float | None:
     return level
 
 
-def _point(sure: Any, right: Any, taken: int, count: int) -> dict[str, float]:
+def _point(sure: Floats, right: Bools, taken: int, count: int) -> dict[str, float | None]:
     hits = int(right[:count].sum())
     return {
         "facts": count,
-        "confidence": float(sure[count - 1]),
+        "confidence": None if np.isnan(sure[count - 1]) else float(sure[count - 1]),
         "precision": hits / count,
         "recall": hits / taken,
     }
