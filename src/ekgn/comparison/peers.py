@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -24,6 +23,7 @@ from ekgn.kbc.ranking import Scorer
 
 log = logging.getLogger(__name__)
 
+UPDATES = 10  # of an epoch at least: batches of small graphs are smaller
 SCORED_NUMBERS = 32 * 2**20  # held at once while scoring: queries x entities x dimensions
 
 
@@ -166,7 +166,8 @@ def train(graph: KnowledgeGraph, name: str, budget: Budget, seed: int) -> dict[s
     tried = [_try(graph, recipe, rate, budget, seed) for rate in recipe.rates]
     best = max(tried, key=lambda one: one["hits_at_10"])
     if best["hits_at_10"] < 0:
-        raise EkgnError(f"{recipe.model} diverged with every learning rate of {recipe.rates}.")
+        rates = ", ".join(f"{rate:g}" for rate in recipe.rates)
+        raise EkgnError(f"{recipe.model} failed with learning rates {rates}: {best['problem']}")
     rate = best["learning_rate"]
     model, epochs = _train(graph, recipe, rate, budget, budget.left, seed)
     return {
@@ -195,7 +196,7 @@ def _try(
     try:
         model, epochs = _train(graph, recipe, rate, budget, TRIAL * budget.seconds, seed)
         hits = valid_hits(scorer(model, graph), graph, seed)
-    except (EkgnError, RuntimeError) as error:  # it diverged
+    except (EkgnError, RuntimeError) as error:  # most often, it diverged
         log.info("%s, learning rate %g: %s", recipe.model, rate, error)
         return {"learning_rate": rate, "hits_at_10": -1.0, "problem": str(error).splitlines()[0]}
     log.info("%s, learning rate %g: validation hits@10 %.3f", recipe.model, rate, hits)
@@ -224,19 +225,21 @@ def _train(
         random_seed=seed,
     )
     loop = _loop(recipe, model, factory, rate)
+    instances = _instances(graph, recipe)
+    batch_size = min(recipe.batch_size, max(2, instances // UPDATES))
     clock = _clock(budget, seconds, rate)
     extra = {"label_smoothing": recipe.smoothing} if recipe.smoothing else {}
     with budget.running(), contextlib.suppress(_OutOfTimeError):
         loop.train(
             factory,
             num_epochs=1_000_000,
-            batch_size=recipe.batch_size,
+            batch_size=batch_size,
             callbacks=clock,
             use_tqdm=False,
             pin_memory=False,
             **extra,
         )
-    return model.eval(), clock.batches / _batches_per_epoch(graph, recipe)
+    return model.eval(), clock.batches * batch_size / instances
 
 
 def _loop(recipe: Recipe, model: Any, factory: Any, rate: float) -> Any:
@@ -278,13 +281,11 @@ def _clock(budget: Budget, seconds: float, rate: float) -> Any:
     return Clock()
 
 
-def _batches_per_epoch(graph: KnowledgeGraph, recipe: Recipe) -> int:
-    """Batches of facts, or of the distinct questions where every entity is a candidate."""
+def _instances(graph: KnowledgeGraph, recipe: Recipe) -> int:
+    """Facts of an epoch, or the distinct questions where every entity is a candidate."""
     train = torch.from_numpy(graph.train)
-    count = len(train) if recipe.negatives else len(torch.unique(train[:, :2], dim=0))
-    if recipe.inverse:
-        count += len(train) if recipe.negatives else len(torch.unique(train[:, 1:], dim=0))
-    return math.ceil(count / recipe.batch_size)
+    sides = [train[:, :2], train[:, 1:]] if recipe.inverse else [train[:, :2]]
+    return sum(len(side if recipe.negatives else torch.unique(side, dim=0)) for side in sides)
 
 
 def scorer(model: Any, graph: KnowledgeGraph) -> Scorer:
@@ -299,7 +300,7 @@ def scorer(model: Any, graph: KnowledgeGraph) -> Scorer:
         with torch.no_grad():
             for inverse in (False, True):
                 here = torch.nonzero((row >= count) == inverse).flatten()
-                for part in torch.split(here, rows):
+                for part in torch.split(here, rows) if len(here) else ():
                     pair = [entity[part], row[part] % count]
                     ask = model.predict_h if inverse else model.predict_t
                     out[part] = ask(torch.stack(pair[::-1] if inverse else pair, dim=1))
