@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
+from typer.testing import CliRunner
 
+from ekgn.cli.app import app
 from ekgn.errors import EkgnError
 from ekgn.kbc import refit as refits
 from ekgn.kbc.answers import with_inverses
@@ -19,6 +22,7 @@ from ekgn.kbc.model import KbcModel
 from ekgn.kbc.products import cubes
 from ekgn.kbc.refit import NEW, Case, Refit, facts_of
 from ekgn.kbc.run import KbcRun
+from ekgn.kbc.what_if import NOTE
 from tests.conftest import tiny_settings
 
 
@@ -189,3 +193,14 @@ def test_a_fact_that_cannot_be_asked_of_is_an_error(
 ) -> None:
     with pytest.raises(EkgnError, match=words):
         KbcRun(steady_run).what_if(head="person_3", relation="next", target="person_4", **facts)
+
+
+def test_the_command_line_asks_what_if(steady_run: Path) -> None:
+    question = ["explain", str(steady_run), "--head", "person_3", "--relation", "next"]
+    listed = CliRunner().invoke(app, [*question, "--what-if", "--json"], catch_exceptions=False)
+    assert json.loads(listed.stdout)["note"] == NOTE
+    fact = "Person 3 | next | Person 4"
+    said = CliRunner().invoke(app, [*question, "--without", fact], catch_exceptions=False)
+    assert "without Person 3 Next Person 4" in said.stdout and "→" in said.stdout
+    with pytest.raises(EkgnError, match="is no fact: expected"):
+        CliRunner().invoke(app, [*question, "--with", "Person 3 | next"], catch_exceptions=False)
