@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from ekgn.checkpoint import RunFolder, load_tensors, read_lines
 from ekgn.files import STRAYS
 from ekgn.kbc.graph import KnowledgeGraph
+from ekgn.run import current
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -30,7 +31,8 @@ CONTEXT.set_forkserver_preload(
 )
 
 SETTINGS = (
-    "--embedding-dim 8 --num-slots 4 --max-steps 2 --batch-size 16 --negatives 10 --threads 1"
+    "--embedding-dim 8 --num-slots 4 --max-steps 2 --batch-size 16 --negatives 10 --threads 1 "
+    "--penalty 0.01 --held-out 0.1"
 )
 TRAIN = f"train mine.tsv --out run {SETTINGS} --epochs 6 --valid-every 2"
 FAULTS = ("error", "full", "crash", "power")
@@ -174,6 +176,7 @@ def write_facts(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     facts = [f"p{i}\tnext\tp{(i + 1) % 30}\np{(i + 1) % 30}\tprevious\tp{i}" for i in range(30)]
     (folder / "mine.tsv").write_text("\n".join(facts) + "\n")
+    (folder / "more.tsv").write_text("q\tnext\tp3\np5\tprevious\tq\np7\tnext\tp9\n")
 
 
 def trained(folder: Path) -> dict[str, Any]:
@@ -190,9 +193,19 @@ def trained(folder: Path) -> dict[str, Any]:
     return {**state, "metrics": lines, "best": record["best"], "steps": record["steps"]}
 
 
+def extended(folder: Path) -> dict[str, bytes]:
+    """The graph and the weights of a run as it is now."""
+    present = current(folder)
+    tensors, _ = load_tensors(RunFolder(present).model)
+    weights = {name: value.numpy().tobytes() for name, value in tensors.items()}
+    return {**weights, "train": KnowledgeGraph.load(present).train.tobytes()}
+
+
 def check_whole(folder: Path) -> None:
     """Raise unless every file of the run in a folder, if there is one, is whole."""
     run = RunFolder(folder)
+    if run.config.exists() and current(folder) != folder:
+        check_whole(current(folder))
     if run.config.exists():
         run.read_config()
         run.read_record()

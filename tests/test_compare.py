@@ -207,7 +207,7 @@ def test_a_peer_that_always_diverges_says_so(
         raise EkgnError("The model's scores are not numbers (NaN): it diverged.")
 
     monkeypatch.setattr(peers, "valid_hits", diverge)
-    with pytest.raises(EkgnError, match="TransE failed with learning rates .*: The model"):
+    with pytest.raises(EkgnError, match=r"TransE failed with learning rates .*: The model"):
         peers.train(family, "transe", Budget(0.05), seed=0)
 
 

@@ -42,6 +42,7 @@ from .processes import (
     check_whole,
     ekgn,
     evaluated,
+    extended,
     strays,
     trained,
     write_facts,
@@ -74,10 +75,20 @@ def _output(folder: Path, ended: Ended) -> Any:
     return ended.output
 
 
+def _completion(folder: Path, ended: Ended) -> Any:
+    return (folder / "missing.tsv").read_text()
+
+
+def _extension(folder: Path, ended: Ended) -> Any:
+    return extended(folder / "run")
+
+
 OPERATIONS = {
     "train": Operation(TRAIN, _training),
     "resume": Operation("train --resume run", _training, start="half"),
     "evaluate": Operation("evaluate run", _evaluation, start="run"),
+    "complete": Operation("complete run --out missing.tsv --everything", _completion, start="run"),
+    "extend": Operation("extend run more.tsv", _extension, start="run"),
     "cache": Operation("info mine.tsv --json", _output),
     "serve": Operation("serve run --port 0", _output, start="run"),
 }
