@@ -163,6 +163,20 @@ def test_a_signal_during_an_import_waits_for_its_end(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("1\n", "", 0)
 
 
+def test_an_interrupt_that_a_library_makes_an_error_of_is_still_one(tmp_path: Path) -> None:
+    code = (
+        "import signal; import ekgn.cli, ekgn.cli.app\n"
+        "def app(**_):\n"
+        "    try: signal.raise_signal(signal.SIGTERM)\n"
+        "    except KeyboardInterrupt as error: raise ValueError('made of it') from error\n"
+        "ekgn.cli.app.app = app\n"
+        "ekgn.cli.main()"
+    )
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 130)
+
+
 def test_ignored_signals_stay_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

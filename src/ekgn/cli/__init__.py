@@ -18,13 +18,18 @@ class _Warnings(logging.Handler):
         display.messages.print(self.format(record), soft_wrap=True)
 
 
+_interrupted = False
+
+
 def _stop(number: int, frame: FrameType | None) -> None:
     """Interrupt, but no import: libraries turn an interrupted one into errors of their own."""
+    global _interrupted
     while frame:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             signal.setitimer(signal.ITIMER_REAL, 0.02)  # SIGALRM: try again then
             return
         frame = frame.f_back
+    _interrupted = True
     raise KeyboardInterrupt
 
 
@@ -49,3 +54,7 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception:
+        if not _interrupted:
+            raise
+        sys.exit(130)  # a library made an error of its own of the interrupt
