@@ -88,7 +88,7 @@ def collect_run(path: Path, split: str, limit: int) -> None:
     write_json(RECORDS / "analysis.json", analysis.as_dict())
     write_json(RECORDS / "memory.json", [asdict(use) for use in explainer.memory.slots()])
     canvas.save(figures.memory_heat_map(explainer.memory), IMAGES / "inside-memory.png")
-    steps = figures.side_by_side(figures.step_panels(analysis))
+    steps = canvas.side_by_side(figures.step_panels(analysis))
     canvas.save(steps, IMAGES / "inside-steps.png")
 
 

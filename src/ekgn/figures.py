@@ -3,14 +3,13 @@ side by side. Each returns a figure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ekgn.canvas import BLUE, GREY, RED, new_figure
+from ekgn.canvas import BLUE, GREY, RED, Panel, new_figure, plain_look, write_as
 from ekgn.errors import EkgnError
-from ekgn.run import NOT_MEASURED
 from ekgn.tables import metric
 
 if TYPE_CHECKING:
@@ -21,27 +20,7 @@ if TYPE_CHECKING:
     from ekgn.kbc.memory_map import MemoryMap
     from ekgn.sweep import Axis, Sweep, Trial
 
-Panel = Callable[["Axes"], None]
-"""Draws one panel of a figure."""
-
 MOST_LABELS = 70  # relations named on an axis; beyond it names cannot be read
-
-
-def curve_panels(curve: Sequence[dict[str, Any]]) -> list[Panel]:
-    """Loss and validation metrics over the epochs."""
-    epochs = [line["epoch"] for line in curve]
-
-    def draw(name: str, title: str, write: Callable[[float], str]) -> Panel:
-        def on(panel: Axes) -> None:
-            panel.plot(epochs, [line[name] for line in curve], "o-", color=BLUE, markersize=3)
-            _write_as(panel, write)
-            panel.set(xlabel="epoch", title=title)
-
-        return on
-
-    measured = [name for name in curve[0] if name not in NOT_MEASURED]
-    found = [(name, f"validation {metric(name).name}", metric(name).write) for name in measured]
-    return [draw(*one) for one in [("loss", "loss", "{:.3g}".format), *found]]
 
 
 def step_panels(analysis: Analysis) -> list[Panel]:
@@ -70,16 +49,6 @@ def step_panels(analysis: Analysis) -> list[Panel]:
 
     hits = draw("hits_at_10", "hits@10 (%) by step", 100)
     return [hits, draw("mean_rank", "mean rank by step", 1), stops]
-
-
-def side_by_side(panels: Sequence[Panel]) -> Figure:
-    """One figure of several panels."""
-    figure = new_figure(2.8 * len(panels), 2.8)
-    for place, draw in enumerate(panels):
-        panel = figure.add_subplot(1, len(panels), place + 1)
-        draw(panel)
-        _plain(panel)
-    return figure
 
 
 def memory_heat_map(memory: MemoryMap, name_relations: bool = True) -> Figure:
@@ -128,11 +97,11 @@ def sweep_plot(sweep: Sweep, trials: Sequence[Trial]) -> Figure:
             points = [(t.settings[axes[0].name], t.valid[name]) for t in line]
             label = ", ".join(f"{axis.name} {line[0].settings[axis.name]}" for axis in axes[1:])
             panel.plot(*zip(*_by_place(axes[0], points), strict=True), style, label=label or None)
-        _write_as(panel, metric(name).write)
+        write_as(panel, metric(name).write)
         panel.set(xlabel=axes[0].name, ylabel=f"validation {metric(name).name}")
         if not axes[0].is_range:
             panel.set_xticks(range(len(axes[0].values)), [str(v) for v in axes[0].values])
-        _plain(panel)
+        plain_look(panel)
     if len(axes) > 1 and sweep.search == "grid":
         panels[-1].legend(fontsize="small", frameon=False)
     figure.suptitle(f"{sweep.data}, {len(finished)} runs", parse_math=False)
@@ -152,7 +121,7 @@ def comparison_plot(
         panel.barh(order, [measured[label][name] for label in order], color=BLUE, height=0.7)
         panel.xaxis.set_major_formatter(lambda value, _, name=name: metric(name).write(value))
         panel.set(title=f"test {metric(name).name}", xlim=(0, None))
-        _plain(panel)
+        plain_look(panel)
     for place, label in enumerate(order):
         if label in quoted:
             share = quoted[label] / 100
@@ -175,17 +144,3 @@ def _by_place(axis: Axis, points: list[tuple[Any, float]]) -> list[tuple[float, 
     """Points with listed values by their place in the list: 32, 64, 4096 are evenly spaced."""
     placed = [(x if axis.is_range else axis.values.index(x), y) for x, y in points]
     return sorted(placed)
-
-
-def _write_as(panel: Any, write: Callable[[float], str]) -> None:
-    """Write the numbers beside the panel in some way."""
-    panel.yaxis.set_major_formatter(lambda value, _: write(value))
-
-
-def _plain(panel: Any) -> None:
-    """The look that all line and bar panels share."""
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.grid(alpha=0.25)
-    panel.tick_params(labelsize=8)
-    panel.title.set_fontsize(9)
-    panel.xaxis.label.set_fontsize(8)

@@ -14,19 +14,21 @@ import re
 from abc import ABC, abstractmethod
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
+from ekgn.canvas import NOT_MEASURED, curve_panels, side_by_side
 from ekgn.checkpoint import RunFolder, load_weights, read_lines
 from ekgn.errors import EkgnError
 from ekgn.files import read_json
 from ekgn.records import environment
 from ekgn.trainer import choose_device, outline
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 RUNS = Path("runs")
 EXTENDED, POINTER = "extended", "extended.json"
 """Where a run that was extended (`ekgn extend`) keeps its extensions, and which one it is now."""
-NOT_MEASURED = ("step", "epoch", "seconds", "loss", "expected_reward", "learning_rate")
-"""What a line of the curve has besides the validation's metrics."""
 
 
 class Evaluation(Protocol):
@@ -77,6 +79,12 @@ class Run(ABC):
     def curve(self) -> list[dict[str, Any]]:
         """One line per validation, also of a training that still goes on."""
         return read_lines(self.folder.metrics) if self.folder.metrics.is_file() else []
+
+    def plot(self) -> Figure:
+        """Loss and validation metrics over the epochs; a notebook shows it."""
+        if not self.curve:
+            raise EkgnError(f"{self.path} has no validation yet: there is nothing to plot.")
+        return side_by_side(curve_panels(self.curve))
 
     @abstractmethod
     def evaluate(self, split: str = "test") -> Evaluation:

@@ -27,11 +27,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ekgn.canvas import NOT_MEASURED
 from ekgn.checkpoint import RunFolder
 from ekgn.config import Settings
 from ekgn.errors import EkgnError, did_you_mean
 from ekgn.files import read_json, write_json
-from ekgn.run import NOT_MEASURED, Run
+from ekgn.run import Run
 from ekgn.tasks import pieces
 
 SEARCHES = ("grid", "random", "tpe")

@@ -18,6 +18,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import polars as pl
     from rich.table import Table as RichTable
 
 NUMERIC = "0123456789-.–+"
@@ -163,6 +164,12 @@ class Table:
     def _repr_html_(self) -> str:
         """As a notebook shows it."""
         return f"<b>{escape(self.title)}</b>{self.html()}"
+
+    def frame(self) -> pl.DataFrame:
+        """The values, not rounded, as a polars data frame."""
+        import polars as pl
+
+        return pl.DataFrame(self.rows, schema=self.names, orient="row", infer_schema_length=None)
 
     def csv(self) -> str:
         """The values, not rounded, as CSV."""

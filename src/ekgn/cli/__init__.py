@@ -18,19 +18,35 @@ class _Warnings(logging.Handler):
         display.messages.print(self.format(record), soft_wrap=True)
 
 
+_OWN = os.path.dirname(os.path.dirname(__file__))  # no pathlib yet: the start is quick
+_WAIT, _WAITS = 0.02, 100  # seconds until it is tried again, how often
+_waited = 0
 _interrupted = False
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """Interrupt, but no import: libraries turn an interrupted one into errors of their own."""
-    global _interrupted
-    while frame:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            signal.setitimer(signal.ITIMER_REAL, 0.02)  # SIGALRM: try again then
-            return
-        frame = frame.f_back
+    """Interrupt, but no import and no library: they make errors of their own of it, or panic.
+
+    What takes longer than two seconds is interrupted all the same.
+    """
+    global _interrupted, _waited
+    if _in_library(frame) and _waited < _WAITS:
+        _waited += 1
+        signal.setitimer(signal.ITIMER_REAL, _WAIT)  # SIGALRM: try again then
+        return
     _interrupted = True
     raise KeyboardInterrupt
+
+
+def _in_library(frame: FrameType | None) -> bool:
+    """Whether ekgn waits for an import or for a call of an installed package."""
+    while frame and not frame.f_code.co_filename.startswith(_OWN):
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        if "site-packages" in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def main() -> None:
@@ -54,7 +70,7 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except Exception:
-        if not _interrupted:
+    except BaseException as error:
+        if not _interrupted or isinstance(error, SystemExit):
             raise
         sys.exit(130)  # a library made an error of its own of the interrupt

@@ -1,4 +1,4 @@
-"""The commands around data: datasets, info, names, fetch; and the settings there are."""
+"""The commands around data: datasets, info, names, fetch, vectors; and the settings there are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the command line."""
-    for command in (info, runs, names, fetch, datasets, settings):
+    for command in (info, runs, names, vectors, fetch, datasets, settings):
         app.command()(command)
 
 
@@ -66,6 +66,25 @@ def info(
             display.table(key, ["", ""], [[k, str(v)] for k, v in summary[key].items()])
     if not is_run:
         _print_summary(found)
+
+
+def vectors(
+    run: Annotated[str, typer.Argument(help="A run's folder, or its name under runs/.")],
+    out: Annotated[Path, typer.Option(help="A .parquet, .npz, or (word2vec) .txt, .vec file.")],
+    relations: Annotated[bool, typer.Option("--relations", help="Of relations.")] = False,
+    json: Json = False,
+) -> None:
+    """Write the learned vectors of entities (or relations) to a file, for use elsewhere."""
+    from ekgn.cli import display
+    from ekgn.kbc.run import KbcRun
+
+    found = KbcRun.load(run).embeddings("relations" if relations else "entities")
+    found.save(out)
+    rows, size = found.array.shape
+    if json:
+        display.print_json({"file": str(out), "rows": rows, "size": size})
+        return
+    display.console.print(f"{rows:,} vectors of {size:,} numbers written to {out}", markup=False)
 
 
 MOST_ROWS = 20

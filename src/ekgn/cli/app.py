@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -49,6 +49,9 @@ def evaluate(
     rule: Rule = None,
     limit: Annotated[int, typer.Option(help="Rank only this many triples, drawn by seed.")] = 0,
     baseline: Annotated[bool, typer.Option(help="Also rank by length-1 rules alone.")] = True,
+    by_relation: Annotated[
+        bool, typer.Option("--by-relation", help="Also show the metrics of each relation.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Measure a run on a split: for facts, filtered ranks of both sides beside the rules'."""
@@ -60,11 +63,11 @@ def evaluate(
 
     loaded: Run = api.load(run)
     if isinstance(loaded, KbcRun):
-        _evaluate_kbc(loaded, split, rule, limit, baseline, json)
+        _evaluate_kbc(loaded, split, rule, limit, baseline, by_relation, json)
         return
-    if rule or limit:
+    if rule or limit or by_relation:
         raise EkgnError(
-            f"--rule and --limit are for runs of task 'kbc': {run} is one of task "
+            f"--rule, --limit and --by-relation are for runs of task 'kbc': {run} is one of task "
             f"'{loaded.task.name}'. See: ekgn {loaded.task.name} --help"
         )
     found = loaded.evaluate(split)
@@ -77,7 +80,13 @@ def evaluate(
 
 
 def _evaluate_kbc(
-    loaded: KbcRun, split: str, rule: str | None, limit: int, baseline: bool, json: bool
+    loaded: KbcRun,
+    split: str,
+    rule: str | None,
+    limit: int,
+    baseline: bool,
+    by_relation: bool,
+    json: bool,
 ) -> None:
     from ekgn.cli import display
 
@@ -89,11 +98,17 @@ def _evaluate_kbc(
             rules = loaded.rule_baseline(split, limit, on_progress)
     if json:
         found = {"model": evaluation, "rule_baseline": rules}
-        display.print_json({name: each and each.as_dict() for name, each in found.items()})
+        values: dict[str, Any] = {name: each and each.as_dict() for name, each in found.items()}
+        if by_relation and evaluation.relations:
+            values["relations"] = evaluation.relations.as_dict()["rows"]
+        display.print_json(values)
         return
     used = rule or loaded.settings.answer_rule
     beside = {"length-1 rules alone": rules}
     print_evaluation(evaluation, beside, f"{loaded.graph.name} {split}, answer rule {used}")
+    if by_relation and evaluation.relations:
+        display.console.print()
+        display.show(evaluation.relations)
 
 
 def print_evaluation(

@@ -272,7 +272,7 @@ def analyze(
             loaded.graph, loaded.model, split, rule=rule, limit=limit, on_progress=on_progress
         )
     if plot:
-        canvas.save(figures.side_by_side(figures.step_panels(found)), plot)
+        canvas.save(canvas.side_by_side(figures.step_panels(found)), plot)
         display.messages.print(f"Plot written to {plot}")
     if json:
         display.print_json(found.as_dict())

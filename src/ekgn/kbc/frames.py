@@ -15,7 +15,8 @@ _LABELS = ("label", "name", "title")
 
 
 def triples_of(data: Any) -> TripleFile:
-    """The triples of a polars or pandas frame, an array, a NetworkX graph, or rows of three.
+    """The triples of a polars or pandas frame, an array, a NetworkX graph, a PyKEEN triples
+    factory, or rows of three.
 
     Columns of a frame go by their names (head, relation, tail or the like), or in order if there
     are three. An edge says its relation in an attribute, or by its key in a multigraph.
@@ -32,6 +33,8 @@ def triples_of(data: Any) -> TripleFile:
         what, frame = "The array", _from_array(data)
     elif library == "networkx":
         what, (frame, names) = "The graph", _from_networkx(data)
+    elif library == "pykeen":
+        what, frame = "The triples factory", _from_pykeen(data)
     else:
         what, frame = "The list", _from_rows(data)
     triples, problem = pick(frame, "row")
@@ -83,6 +86,14 @@ def _from_networkx(graph: Any) -> tuple[pl.DataFrame, Names]:
     return _from_rows(rows), {str(node): (str(label), "") for node, label in words if label}
 
 
+def _from_pykeen(factory: Any) -> pl.DataFrame:
+    """By its labels, or by its numbers where it has none."""
+    rows = factory.mapped_triples
+    if hasattr(factory, "label_triples"):
+        rows = factory.label_triples(rows)
+    return _from_rows(rows.tolist())
+
+
 def _from_rows(rows: Iterable[Any]) -> pl.DataFrame:
     columns: list[list[str | None]] = [[], [], []]
     try:
@@ -94,7 +105,8 @@ def _from_rows(rows: Iterable[Any]) -> pl.DataFrame:
     except TypeError:
         raise EkgnError(
             f"Data of type {type(rows).__name__} cannot be read: expected a path, a polars or "
-            "pandas frame, an array, a NetworkX graph, or rows of head, relation, tail."
+            "pandas frame, an array, a NetworkX graph, a PyKEEN triples factory, or rows of head, "
+            "relation, tail."
         ) from None
     schema = dict.fromkeys(COLUMNS, pl.String)
     return pl.DataFrame(dict(zip(COLUMNS, columns, strict=True)), schema=schema)

@@ -80,6 +80,20 @@ class KnowledgeGraph:
             "source": self.source,
         }
 
+    def triples_factory(self, split: str = "train") -> Any:
+        """A split as a triples factory of PyKEEN, with the same indices."""
+        try:
+            from pykeen.triples import TriplesFactory
+        except ImportError:
+            raise EkgnError(
+                "PyKEEN is not installed. Install it with: pip install 'ekgn[peers]'"
+            ) from None
+        import torch
+
+        names = {"entity": self.entities.ids, "relation": self.relations.ids}
+        numbers = {f"{kind}_to_id": {i: at for at, i in enumerate(n)} for kind, n in names.items()}
+        return TriplesFactory(torch.from_numpy(self.split(split)), **numbers)
+
     def save(self, folder: Path) -> None:
         """Write graph.safetensors and vocabulary.json, each aside first and then renamed."""
         words = {

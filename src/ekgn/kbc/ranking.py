@@ -8,7 +8,7 @@ entities count, both sides are ranked, memory is bounded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Answers, Ints, with_inverses
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.summary import relation_categories
-from ekgn.tables import METRICS, Column, Table
+from ekgn.tables import METRICS, Column, Table, metrics_table
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -193,14 +193,23 @@ class Evaluation:
     sides: dict[str, Metrics]
     categories: dict[str, dict[str, Metrics]] = field(default_factory=dict)
     unseen: dict[str, int] = field(default_factory=dict)
+    relations: Table | None = field(default=None, repr=False, compare=False)  # metrics of each
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        rows = {"both": self.micro, **{f"{side} missing": m for side, m in self.sides.items()}}
+        shown = [*HEADLINE, "adjusted_mean_rank_index"]
+        return metrics_table(f"{self.split}, filtered ranks", shown, rows).html()
 
     def headline(self) -> dict[str, float]:
         """The numbers that sum it up."""
         return {name: getattr(self.micro, name) for name in HEADLINE}
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
+        """Plain values for JSON; without those of each relation, which are many."""
+        found = asdict(replace(self, relations=None))
+        del found["relations"]
+        return found
 
 
 CATEGORIES = ("1-1", "1-M", "M-1", "M-M")
@@ -213,14 +222,16 @@ def summarise(ranks: Ranks, graph: KnowledgeGraph, split: str) -> Evaluation:
     relation = ranks.relations % graph.num_relations
     category = np.array(relation_categories(graph))[relation]
     sides = {"head": inverse, "tail": ~inverse}
-    per_relation = [Metrics.over(realistic[m], candidates[m]) for m in _groups(relation)]
+    per_relation = {
+        int(relation[m[0]]): Metrics.over(realistic[m], candidates[m]) for m in _groups(relation)
+    }
     return Evaluation(
         split=split,
         micro=Metrics.over(realistic, candidates),
         optimistic=Metrics.over(ranks.optimistic, candidates),
         pessimistic=Metrics.over(ranks.pessimistic, candidates),
         macro={
-            name: float(np.mean([getattr(metrics, name) for metrics in per_relation]))
+            name: float(np.mean([getattr(metrics, name) for metrics in per_relation.values()]))
             for name in ("mean_rank", "mrr", "hits_at_1", "hits_at_3", "hits_at_10")
         },
         sides={
@@ -235,7 +246,21 @@ def summarise(ranks: Ranks, graph: KnowledgeGraph, split: str) -> Evaluation:
             if (here := category == kind).any()
         },
         unseen=_unseen(graph, ranks),
+        relations=_relation_table(graph, per_relation),
     )
+
+
+def _relation_table(graph: KnowledgeGraph, found: Mapping[int, Metrics]) -> Table:
+    """The metrics of each relation, the most frequent first."""
+    categories, names = relation_categories(graph), graph.relations
+    train = np.bincount(graph.train[:, 1], minlength=graph.num_relations)
+    rows = [
+        [names.labels[at], names.ids[at], categories[at], int(train[at]), metrics.count // 2]
+        + [getattr(metrics, name) for name in HEADLINE]
+        for at, metrics in sorted(found.items(), key=lambda one: -one[1].count)
+    ]
+    about = ["relation", "id", "category", "in train", "facts"]
+    return Table("By relation", [*about, *(METRICS[name] for name in HEADLINE)], rows)
 
 
 def _groups(values: Ints) -> Iterator[Ints]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -40,8 +40,10 @@ from ekgn.kbc.rules import (
 )
 from ekgn.kbc.settings import KbcSettings
 from ekgn.kbc.task import KbcTask
+from ekgn.kbc.vectors import Vectors, vectors_of
 from ekgn.kbc.what_if import Fact, WhatIf, WhatIfs
 from ekgn.run import Run
+from ekgn.tables import Column, Table, percent
 
 if TYPE_CHECKING:
     import polars as pl
@@ -75,6 +77,12 @@ class Predictions(list[Prediction]):
         import polars as pl
 
         return pl.DataFrame([asdict(prediction) for prediction in self])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        columns = [*map(Column, ("", "answer", "id", "known")), Column("share", percent)]
+        rows = [[one.rank, one.label, one.id, one.known or "new", one.share] for one in self]
+        return Table("", columns, rows).html()
 
 
 class KbcRun(Run):
@@ -366,6 +374,19 @@ class KbcRun(Run):
     def scorer(self, rule: str | None = None) -> Scorer:
         """The model as a function from queries to scores of all entities."""
         return scorer(self.model, rule)
+
+    def embeddings(self, of: Literal["entities", "relations"] = "entities") -> Vectors:
+        """The learned vectors, as array and frame; `save` writes them.
+
+        Entities in the paper's form have two: these are the answers'. The vectors of the inverse
+        relations are not among the relations'.
+        """
+        names = {"entities": self.graph.entities, "relations": self.graph.relations}
+        if of not in names:
+            raise EkgnError(f"No vectors of '{of}': expected entities or relations.")
+        table = self.model.answers if of == "entities" else self.model.relations
+        weight = table.weight.detach().cpu()[: len(names[of])]
+        return vectors_of(names[of], weight.numpy())
 
     def evaluation_name(self, split: str) -> str:
         """What the record calls an evaluation of a split by the run's own answer rule."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 
 import ekgn
-from ekgn import canvas, figures
+from ekgn import canvas
 from ekgn.files import replace_file
 from ekgn.run import Run
 from ekgn.tables import Table, metric, metrics_table
@@ -111,12 +111,12 @@ def curves(run: Run) -> str:
     took = run.record.get("wall_seconds")
     words = "" if took is None else f"Trained for {took / 60:,.1f} minutes; "
     words += f"the weights shown are those of step {run.checkpoint['step']:,}."
-    return f"<p>{words}</p>{panels(figures.curve_panels(curve))}"
+    return f"<p>{words}</p>{panels(canvas.curve_panels(curve))}"
 
 
-def panels(drawn: Sequence[figures.Panel]) -> str:
+def panels(drawn: Sequence[canvas.Panel]) -> str:
     """Panels as pictures of their own, beside each other where there is room."""
-    pictures = "".join(canvas.as_svg(figures.side_by_side([panel])) for panel in drawn)
+    pictures = "".join(canvas.as_svg(canvas.side_by_side([panel])) for panel in drawn)
     return f'<figure class="panels">{pictures}</figure>'
 
 
