@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 
 
@@ -18,7 +19,7 @@ class _Warnings(logging.Handler):
         display.messages.print(self.format(record), soft_wrap=True)
 
 
-_OWN = os.path.dirname(os.path.dirname(__file__))  # no pathlib yet: the start is quick
+_OWN = str(Path(__file__).parent.parent)
 _WAIT, _WAITS = 0.02, 100  # seconds until it is tried again, how often
 _waited = 0
 _interrupted = False
