@@ -14,12 +14,15 @@ from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.ranking import Metrics, Scorer, rank_split
 
 TRIAL = 0.1  # share of the budget that each value is tried for
+RANKING_MEMORY = 2**29  # bytes: scorers by relation need many queries at once
 TRIED_FACTS = 1_000  # validation facts that it is judged on
 
 
 def valid_hits(scorer: Scorer, graph: KnowledgeGraph, seed: int) -> float:
     """Hits@10 on some validation facts."""
-    ranks = rank_split(scorer, graph, "valid", limit=TRIED_FACTS, seed=seed)
+    ranks = rank_split(
+        scorer, graph, "valid", limit=TRIED_FACTS, seed=seed, memory_budget=RANKING_MEMORY
+    )
     return Metrics.over(ranks.realistic, ranks.candidates).hits_at_10
 
 

@@ -7,6 +7,7 @@ and writes OUT/MODEL.json. Its progress is one JSON line at a time on stdout.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import time
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 from ekgn.comparison import ours, peers
-from ekgn.comparison.budget import Budget
+from ekgn.comparison.budget import RANKING_MEMORY, Budget
 from ekgn.errors import EkgnError
 from ekgn.files import read_json, write_json
 from ekgn.kbc.graph import KnowledgeGraph
@@ -43,7 +44,7 @@ def run(out: Path, name: str) -> dict[str, Any]:
         done[0] += count
         tell("ranking", done[0] / total)
 
-    evaluation = summarise(rank_split(scorer, graph, "test", on_progress=ranked), graph, "test")
+    ranks = rank_split(scorer, graph, "test", memory_budget=RANKING_MEMORY, on_progress=ranked)
     return {
         "model": name,
         "data": graph.describe(),
@@ -52,7 +53,7 @@ def run(out: Path, name: str) -> dict[str, Any]:
         **found,
         "training_seconds": round(budget.spent, 2),
         "peak_bytes": peak,
-        "test": evaluation.as_dict(),
+        "test": summarise(ranks, graph, "test").as_dict(),
         "environment": environment(torch.device("cpu")),
     }
 
@@ -90,6 +91,8 @@ def _teller() -> Callable[[str, float], None]:
 def main() -> int:
     """Write the record of a model; what goes wrong is the last line of stderr."""
     out, name = Path(sys.argv[1]), sys.argv[2]
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    logging.getLogger("ekgn").setLevel(logging.INFO)
     try:
         write_json(out / f"{name}.json", run(out, name))
     except EkgnError as error:

@@ -16,15 +16,13 @@ from typing import Any
 import torch
 
 from ekgn.comparison.budget import TRIAL, Budget, valid_hits
+from ekgn.comparison.scoring import scorer
 from ekgn.errors import EkgnError
-from ekgn.kbc.answers import Ints
 from ekgn.kbc.graph import KnowledgeGraph
-from ekgn.kbc.ranking import Scorer
 
 log = logging.getLogger(__name__)
 
 UPDATES = 10  # of an epoch at least: batches of small graphs are smaller
-SCORED_NUMBERS = 32 * 2**20  # held at once while scoring: queries x entities x dimensions
 
 
 @dataclass(frozen=True)
@@ -163,15 +161,15 @@ def train(graph: KnowledgeGraph, name: str, budget: Budget, seed: int) -> dict[s
     """Train a model within the budget: what it scores with, and what is to be recorded of it."""
     _need_pykeen()
     recipe = RECIPES[name]
-    tried = [_try(graph, recipe, rate, budget, seed) for rate in recipe.rates]
+    tried = [_try(graph, name, rate, budget, seed) for rate in recipe.rates]
     best = max(tried, key=lambda one: one["hits_at_10"])
     if best["hits_at_10"] < 0:
         rates = ", ".join(f"{rate:g}" for rate in recipe.rates)
         raise EkgnError(f"{recipe.model} failed with learning rates {rates}: {best['problem']}")
     rate = best["learning_rate"]
-    model, epochs = _train(graph, recipe, rate, budget, budget.left, seed)
+    model, epochs = train_for(graph, recipe, rate, budget, budget.left, seed)
     return {
-        "scorer": scorer(model, graph),
+        "scorer": scorer(model, name, graph),
         "library": f"PyKEEN {version('pykeen')}",
         "recipe": {**asdict(recipe), "learning_rate": rate, "falls_to": 0.0},
         "tried": tried,
@@ -190,12 +188,13 @@ def _need_pykeen() -> None:
 
 
 def _try(
-    graph: KnowledgeGraph, recipe: Recipe, rate: float, budget: Budget, seed: int
+    graph: KnowledgeGraph, name: str, rate: float, budget: Budget, seed: int
 ) -> dict[str, Any]:
     """A short training by one learning rate, and what it reaches on validation."""
+    recipe = RECIPES[name]
     try:
-        model, epochs = _train(graph, recipe, rate, budget, TRIAL * budget.seconds, seed)
-        hits = valid_hits(scorer(model, graph), graph, seed)
+        model, epochs = train_for(graph, recipe, rate, budget, TRIAL * budget.seconds, seed)
+        hits = valid_hits(scorer(model, name, graph), graph, seed)
     except (EkgnError, RuntimeError) as error:  # most often, it diverged
         log.info("%s, learning rate %g: %s", recipe.model, rate, error)
         return {"learning_rate": rate, "hits_at_10": -1.0, "problem": str(error).splitlines()[0]}
@@ -203,7 +202,7 @@ def _try(
     return {"learning_rate": rate, "hits_at_10": hits, "epochs": epochs}
 
 
-def _train(
+def train_for(
     graph: KnowledgeGraph, recipe: Recipe, rate: float, budget: Budget, seconds: float, seed: int
 ) -> tuple[Any, float]:
     """A model trained for some seconds, and the epochs that it saw."""
@@ -286,28 +285,3 @@ def _instances(graph: KnowledgeGraph, recipe: Recipe) -> int:
     train = torch.from_numpy(graph.train)
     sides = [train[:, :2], train[:, 1:]] if recipe.inverse else [train[:, :2]]
     return sum(len(side if recipe.negatives else torch.unique(side, dim=0)) for side in sides)
-
-
-def scorer(model: Any, graph: KnowledgeGraph) -> Scorer:
-    """A PyKEEN model as a function from our queries (inverse: r + R) to scores of all entities."""
-    count = graph.num_relations
-    width = max(part.shape[-1] for part in _embeddings(model))
-    rows = max(1, SCORED_NUMBERS // (graph.num_entities * width))
-
-    def scores(heads: Ints, relations: Ints) -> torch.Tensor:
-        out = torch.empty(len(heads), graph.num_entities)
-        entity, row = torch.from_numpy(heads), torch.from_numpy(relations)
-        with torch.no_grad():
-            for inverse in (False, True):
-                here = torch.nonzero((row >= count) == inverse).flatten()
-                for part in torch.split(here, rows) if len(here) else ():
-                    pair = [entity[part], row[part] % count]
-                    ask = model.predict_h if inverse else model.predict_t
-                    out[part] = ask(torch.stack(pair[::-1] if inverse else pair, dim=1))
-        return out
-
-    return scores
-
-
-def _embeddings(model: Any) -> list[torch.Tensor]:
-    return [part() for part in model.entity_representations]
