@@ -102,3 +102,12 @@ def test_the_figures_of_the_reliability_page_are_those_of_its_record() -> None:
     record = json.loads(torture.RECORD.read_text(encoding="utf-8"))
     assert torture.PAGE.read_text(encoding="utf-8") == torture.page(record)
     assert not record["problems"]
+
+
+def test_the_figures_of_the_growth_page_are_those_of_the_records() -> None:
+    page = (ROOT / "docs" / "growth.md").read_text(encoding="utf-8")
+    removed = json.loads((ROOT / "results" / "faithful" / "world.json").read_text())["result"]
+    for name in ("what_if", "nearest", "random"):
+        found = removed[name]
+        assert f"| {found['removed']} | {found['mrr']:.3f} | {found['drop']:.3f} |" in page
+    assert f"| 0 | {removed['retrained']['mrr']:.3f} | |" in page
