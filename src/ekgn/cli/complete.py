@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ekgn.kbc.completion import Check, Completion
     from ekgn.kbc.completion.given import Problem
     from ekgn.kbc.run import KbcRun, Prediction
+    from ekgn.tables import Table
 
 RunArgument = Annotated[str, typer.Argument(help="A run's folder, or its name under runs/.")]
 Rule = Annotated[
@@ -177,7 +178,9 @@ def _against_words(found: dict[str, float]) -> str:
 def score(
     run: RunArgument,
     facts: Annotated[Path, typer.Argument(help="A file of facts, by name or id.")],
-    out: Out,
+    out: Annotated[
+        Path | None, typer.Option(help="All columns, to a .tsv, .csv, .parquet or .jsonl file.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Say of given facts how plausible they are, from both sides, and what training lacks."""
@@ -185,21 +188,43 @@ def score(
     from ekgn.kbc.completion.writers import check_out, write_table
     from ekgn.kbc.run import KbcRun
 
-    check_out(out)
+    if out:
+        check_out(out)
     loaded = KbcRun.load(run)
     _fit_if_needed(loaded)
     found = loaded.score(facts)
-    write_table(found.facts, out)
+    if out:
+        write_table(found.facts, out)
     if json:
         problems = [asdict(problem) for problem in found.problems]
-        display.print_json({"out": str(out), "facts": len(found.facts), "problems": problems})
+        values = {"out": str(out)} if out else {"scores": found.facts.to_dicts()}
+        display.print_json({**values, "facts": len(found.facts), "problems": problems})
         return
     _say_problems(facts, found.problems)
+    if not out:
+        display.show(_scored(found.facts))
     plausible = int(found.facts["plausible"].sum())
     display.console.print(
-        f"{len(found.facts):,} facts written to {out}: {plausible:,} plausible, "
-        f"{len(found.problems):,} lines not read."
+        f"{len(found.facts):,} facts {f'written to {out}' if out else 'scored'}: "
+        f"{plausible:,} plausible, {len(found.problems):,} lines not read."
     )
+
+
+def _scored(facts: pl.DataFrame) -> Table:
+    """What one wants to know first of each fact."""
+    from ekgn.tables import Column, Table
+
+    columns = {
+        "line": Column("line"),
+        "head_name": Column("head"),
+        "relation_name": Column("relation"),
+        "tail_name": Column("tail"),
+        "confidence": Column("confidence", percent),
+        "tail_rank": Column("tail's rank"),
+        "head_rank": Column("head's rank"),
+        "known": Column("known"),
+    }
+    return Table("Scores", list(columns.values()), facts.select(list(columns)).rows())
 
 
 def _say_problems(file: Path, problems: list[Problem]) -> None:
