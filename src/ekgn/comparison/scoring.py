@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -70,7 +71,8 @@ def _transd(entities: list[Tensor], relation: list[Tensor]) -> Space:
 
 
 def _at_most_1(vectors: Tensor, power: int) -> Tensor:
-    return vectors / vectors.norm(p=power, dim=1, keepdim=True).clamp(min=1)
+    length_N1: Tensor = torch.linalg.vector_norm(vectors, power, dim=1, keepdim=True)
+    return vectors / length_N1.clamp(min=1)
 
 
 def _rotate(entities: list[Tensor], relation: list[Tensor]) -> Space:
@@ -94,7 +96,8 @@ def _hole(entities: list[Tensor], relation: list[Tensor]) -> Space:
     by, size = torch.fft.rfft(relation[0]), entities[0].shape[1]
 
     def times(vectors: Tensor, factor: Tensor) -> Tensor:
-        return torch.fft.irfft(torch.fft.rfft(vectors) * factor, n=size)
+        product: Tensor = torch.fft.irfft(torch.fft.rfft(vectors) * factor, n=size)
+        return product
 
     return Space(
         entities[0],
@@ -127,7 +130,7 @@ def scorer(model: Any, name: str, graph: KnowledgeGraph) -> Scorer:
         out = torch.empty(len(heads), graph.num_entities)
         entity, relation = torch.from_numpy(heads), torch.from_numpy(rows)
         with torch.no_grad():
-            for row in relation.unique().tolist():
+            for row in np.unique(rows).tolist():
                 here = torch.nonzero(relation == row).flatten()
                 space = SPACES[name](entities, [part[row % count] for part in relations])
                 ask = space.tails_of if row < count else space.heads_of
