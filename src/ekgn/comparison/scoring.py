@@ -71,8 +71,8 @@ def _transd(entities: list[Tensor], relation: list[Tensor]) -> Space:
 
 
 def _at_most_1(vectors: Tensor, power: int) -> Tensor:
-    lengths: Tensor = torch.linalg.vector_norm(vectors, power, dim=1, keepdim=True)
-    return vectors / lengths.clamp(min=1)
+    length_N1: Tensor = torch.linalg.vector_norm(vectors, power, dim=1, keepdim=True)
+    return vectors / length_N1.clamp(min=1)
 
 
 def _rotate(entities: list[Tensor], relation: list[Tensor]) -> Space:
