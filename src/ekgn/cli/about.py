@@ -15,6 +15,7 @@ from ekgn.kbc.settings import KbcSettings
 if TYPE_CHECKING:
     from ekgn.kbc.graph import Vocabulary
     from ekgn.kbc.summary import Summary
+    from ekgn.kbc.task import KbcTask
 
 
 def register(app: typer.Typer) -> None:
@@ -66,6 +67,7 @@ def info(
             display.table(key, ["", ""], [[k, str(v)] for k, v in summary[key].items()])
     if not is_run:
         _print_summary(found)
+        display.console.print(f"\n{_plan(task)}", markup=False)
 
 
 def vectors(
@@ -85,6 +87,21 @@ def vectors(
         display.print_json({"file": str(out), "rows": rows, "size": size})
         return
     display.console.print(f"{rows:,} vectors of {size:,} numbers written to {out}", markup=False)
+
+
+def _plan(task: KbcTask) -> str:
+    """What the default would do with a graph, and how long it would take."""
+    from ekgn.kbc.choose import PENALTIES, by_counts, seconds_needed
+
+    default = KbcSettings.build()
+    chosen = default.model_copy(update={**by_counts(task.graph, default), "penalty": PENALTIES[1]})
+    seconds = seconds_needed(task.graph, chosen) or 0.0
+    scored = f"{chosen.negatives:,} sampled entities" if chosen.negatives else "every entity"
+    return (
+        f"ekgn train would take vectors of {chosen.embedding_dim} numbers, {scored} in the "
+        f"softmax, batches of {chosen.batch_size} queries and {chosen.epochs} epochs: about "
+        f"{max(seconds / 60, 1):,.0f} min on this machine, after short trainings for the penalty."
+    )
 
 
 MOST_ROWS = 20

@@ -129,6 +129,7 @@ def _train(
 
 def _announce(trainer: Trainer) -> None:
     from ekgn.cli import display
+    from ekgn.kbc.task import KbcTask
 
     about = trainer.task.describe()
     sizes = ", ".join(f"{name} {size:,}" for name, size in about.items() if type(size) is int)
@@ -137,6 +138,11 @@ def _announce(trainer: Trainer) -> None:
     )
     if about.get("chosen"):
         display.messages.print(f"Chosen for this graph: {_in_words(about['chosen'])}", markup=False)
+    if isinstance(trainer.task, KbcTask):
+        seconds = trainer.task.seconds_needed()
+        if seconds and seconds > 60:
+            words = f"About {seconds / 60:,.0f} minutes on this machine, if it is not busy."
+            display.messages.print(words, markup=False)
 
 
 def _in_words(chosen: dict[str, Any]) -> str:

@@ -7,8 +7,10 @@ of small vectors, and validation decides, by hits@10.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,7 +22,7 @@ from ekgn.kbc.batches import Batches
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.ranking import Metrics, filter_answers, rank_split
-from ekgn.kbc.settings import KbcSettings
+from ekgn.kbc.settings import STEPS, KbcSettings
 from ekgn.optimizers import Optimizers
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,7 @@ OPEN = {"batch_size": 0, "embedding_dim": 0, "held_out": -1.0, "negatives": -1, 
 SPARED, SPARED_OF = 0.05, 40_000  # share of the facts held out for the steps, of at least so many
 PENALTIES = (0.003, 0.05, 0.1)
 TRIED_SIZE, TRIED_UPDATES, TRIED_FACTS = 128, 800, 2_000
+EFFICIENCY = 0.75  # of the product rate, in a whole training
 OnProgress = Callable[[int, int], None]
 """Called with how many updates were done now, and how many there are in all."""
 
@@ -55,7 +58,7 @@ def choose(
     if not left or not len(graph.train):
         return settings, {}
     torch.set_num_threads(settings.threads or torch.get_num_threads())
-    found = _by_counts(graph, settings)
+    found = by_counts(graph, settings)
     why: dict[str, Any] = {name: value for name, value in found.items() if name in left}
     chosen = settings.model_copy(update=why)
     if "penalty" in left:
@@ -66,7 +69,7 @@ def choose(
     return chosen, why
 
 
-def _by_counts(graph: KnowledgeGraph, settings: KbcSettings) -> dict[str, float]:
+def by_counts(graph: KnowledgeGraph, settings: KbcSettings) -> dict[str, float]:
     """Batches of about 1/300 of the queries; large vectors and every entity where time allows.
 
     Facts are held out for the steps where so many are left that the steps do not learn them by
@@ -81,6 +84,36 @@ def _by_counts(graph: KnowledgeGraph, settings: KbcSettings) -> dict[str, float]
     size = settings.embedding_dim or found["embedding_dim"]
     found["negatives"] = 0 if size * operations <= EXACT_OPERATIONS else SAMPLED
     return {**found, "held_out": SPARED if len(graph.train) >= SPARED_OF else 0.0}
+
+
+def seconds_needed(graph: KnowledgeGraph, settings: KbcSettings) -> float | None:
+    """About how long a training of chosen settings takes here, by its products and their rate.
+
+    None in the paper's form, whose time is not in its products.
+    """
+    if not settings.has_product:
+        return None
+    queries = len(Answers(graph.train, graph.num_relations))
+    products = queries * (settings.negatives or graph.num_entities) * settings.embedding_dim
+    bounds = [*settings.phases(), 1.0]
+    lengths = [end - start for start, end in itertools.pairwise(bounds)]
+    # Forward, and backward to outputs and vectors: 2 each. The steps' vectors rest.
+    costs = [4.0 * settings.max_steps if phase == STEPS else 6.0 for phase in range(len(lengths))]
+    of_epoch = products * sum(cost * length for cost, length in zip(costs, lengths, strict=True))
+    return settings.epochs * of_epoch / (EFFICIENCY * _product_rate(settings))
+
+
+def _product_rate(settings: KbcSettings) -> float:
+    """Operations a second of a product like those of training, by a quick trial."""
+    torch.set_num_threads(settings.threads or torch.get_num_threads())
+    rows = torch.randn(settings.batch_size, settings.embedding_dim)
+    vectors = torch.randn(2048, settings.embedding_dim)
+    spent = []
+    for _ in range(5):
+        start = time.perf_counter()
+        torch.mm(rows, vectors.T)
+        spent.append(time.perf_counter() - start)
+    return 2 * rows.numel() * len(vectors) / min(spent)
 
 
 def try_penalties(

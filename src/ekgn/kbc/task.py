@@ -15,7 +15,7 @@ from ekgn.errors import EkgnError
 from ekgn.files import read_json, write_json
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.batches import Batches, Phases
-from ekgn.kbc.choose import OnProgress, choose
+from ekgn.kbc.choose import OnProgress, choose, seconds_needed
 from ekgn.kbc.graph import KnowledgeGraph, load_graph, spare_rows
 from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.ranking import Metrics, filter_answers, rank_split
@@ -120,6 +120,10 @@ class KbcTask:
             "mean_rank": metrics.mean_rank,
             "mrr": metrics.mrr,
         }
+
+    def seconds_needed(self) -> float | None:
+        """About how long the training takes on this machine, where it can be said."""
+        return seconds_needed(self.graph, self.settings)
 
     def save_data(self, folder: Path) -> None:
         self.graph.save(folder)
