@@ -207,8 +207,8 @@ def test_scores_by_relation_are_pykeens(name: str, family: KnowledgeGraph) -> No
 def test_a_peer_learns(family: KnowledgeGraph) -> None:
     pytest.importorskip("pykeen", reason="needs PyKEEN: pip install 'ekgn[peers]'")
     found = peers.train(family, "transe", Budget(6.0), seed=0)
-    ranks = rank_split(found["scorer"], family, "train")
-    assert (ranks.realistic <= 10).mean() > 0.5  # by chance a third: there are 30 entities
+    ranks = rank_split(found["scorer"], family, "train").realistic
+    assert ranks.mean() < 12  # of 30 entities: 15 by chance
 
 
 def test_a_peer_that_always_diverges_says_so(
