@@ -51,6 +51,8 @@ def found(index: NameIndex, text: str) -> list[tuple[str, str]]:
         ("place of bir", "/people/person/place_of_birth", "word"),
         ("/m/3", "New York City", "exact"),
         ("united states", "The United States of America", "word"),
+        ("USA", "The United States of America", "word"),
+        ("nyc", "New York City", "word"),
     ],
 )
 def test_what_was_meant_comes_first(index: NameIndex, typed: str, name: str, match: str) -> None:

@@ -17,17 +17,18 @@ from ekgn.paths.settings import PathsSettings
 from tests.conftest import tiny_settings
 
 HOSTILE = '<img src=x onerror="document.title=1"><script>document.title="owned"</script>'
+LONG, LEFTWARDS, UNTRAINED = "Donaudampfschifffahrts" * 5, "السنغال", "Atlantis"
 CONTINENTS = ("Europe", "Asia", "Africa")
 COUNTRIES = (
     *("France", "Germany", "Italy", "Spain", "Poland", "Portugal"),
     *("Japan", "China", "India", "Vietnam", "Thailand", "Nepal"),
-    *("Kenya", "Ghana", "Egypt", "Morocco", "Senegal", "Angola"),
+    *("Kenya", LONG, "Egypt", "Morocco", LEFTWARDS, "Angola"),
 )
 RELATIONS = ("located_in", "in_continent", "city_in_continent", "borders")
 
 
 def _graph() -> KnowledgeGraph:
-    """Continents, countries with two cities each; two cities share a name, one is hostile."""
+    """Continents, countries with two cities each; two cities share a name, others are hostile."""
     names = [*CONTINENTS, *COUNTRIES]
     facts: list[tuple[int, int, int]] = []
     for place, country in enumerate(COUNTRIES):
@@ -40,6 +41,7 @@ def _graph() -> KnowledgeGraph:
             names[-1] += " II" if number == 2 and "Spring" not in names[-1] else ""
             facts += [(city, 0, at), (city, 2, continent)]
     names[-1] = HOSTILE
+    names.append(UNTRAINED)
     triples = np.array(facts, np.int64)
     held_out = np.flatnonzero(triples[:, 1] == 2)[2::4]
     train = np.delete(triples, held_out, axis=0)

@@ -416,7 +416,10 @@ def _what_lies_near(explanation: Explanation, subject: str) -> list[str]:
 
 
 def _question_of(pair: NearPair) -> str:
-    return f"[{pair.head.label}, {short_relation(pair.relation)}]"
+    """A pair as the small question it is: France borders ?"""
+    name = short_relation(pair.relation.removeprefix("^"))
+    is_inverse = pair.relation.startswith("^")
+    return f"“? {name} {pair.head.label}”" if is_inverse else f"“{pair.head.label} {name} ?”"
 
 
 def _what_stopping_changes(explanation: Explanation) -> list[str]:

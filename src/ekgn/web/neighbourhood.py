@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
-import polars as pl
 
 from ekgn.kbc.answers import Ints
-from ekgn.kbc.completion import Choice
-from ekgn.kbc.completion.work import Wanted, ask_all, held_out
+from ekgn.web.curation import Curation
 from ekgn.web.schema import Edge, NeighbourhoodReply, Node
 from ekgn.web.served_kbc import ServedKbc
 
-DEPTH = 5  # places of each question looked at
-LEAST_SHARE = 0.005  # of a link worth drawing
 MOST_BETWEEN = 60  # facts drawn between neighbours
 
 Link = tuple[int, int, int, float, float | None]
 """Head, relation, tail, the tail's share, and the confidence where one is fitted."""
 
 
-def neighbourhood(served: ServedKbc, entity: int, facts: int, predicted: int) -> NeighbourhoodReply:
+def neighbourhood(
+    curation: Curation, entity: int, facts: int, predicted: int
+) -> NeighbourhoodReply:
     """At most `facts` training facts of an entity and `predicted` links it may have besides."""
+    served = curation.served
     rows, left_out = _facts_of(served, entity, facts)
-    links = list(_predictions(served, entity, predicted))
+    links = _predictions(curation, entity, predicted) if predicted else []
     edges = [_edge(served, row) for row in rows.tolist()]
     shown = {entity, *rows[:, 0].tolist(), *rows[:, 2].tolist()}
     for head, relation, tail, share, sure in links:
@@ -61,13 +58,15 @@ def _facts_of(served: ServedKbc, entity: int, most: int) -> tuple[Ints, int]:
     return facts[np.sort(first)], max(0, len(others) - most)
 
 
-def _predictions(served: ServedKbc, entity: int, most: int) -> Iterator[Link]:
+def _predictions(curation: Curation, entity: int, most: int) -> list[Link]:
     """The surest facts of an entity that no split has."""
-    run = served.run
-    facts, _ = ask_all(run, Choice(depth=DEPTH), Wanted(entities=(entity,)), run.confidence)
-    facts = facts.filter(held_out(run, facts) == "none", pl.col("tail_share") >= LEAST_SHARE)
-    columns = ("head", "relation", "tail", "tail_share", "confidence")
-    yield from facts.select(columns).head(most).iter_rows()
+    graph = curation.run.graph
+    found = []
+    for one in curation.missing(entity, most).facts:
+        head, tail = (graph.entities.index_of[part.id] for part in (one.head, one.tail))
+        relation = graph.relations.index_of[one.relation.id]
+        found.append((head, relation, tail, one.tail_share or 0.0, one.confidence))
+    return found
 
 
 def _between(served: ServedKbc, nodes: set[int]) -> Ints:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Annotated
@@ -24,8 +26,8 @@ KINDS = {
     ".txt": "text/plain; charset=utf-8",
 }
 PAGES = ["/", "/api-docs", "/runs/{run}"]
-for _page in ("entity", "explain", "predict", "memory", "metrics", "neighbourhood", "paths"):
-    PAGES.append(f"/runs/{{run}}/{_page}")
+KBC_PAGES = ("entity", "explain", "predict", "memory", "neighbourhood", "curate")
+PAGES += [f"/runs/{{run}}/{name}" for name in (*KBC_PAGES, "metrics", "paths")]
 pages = APIRouter(include_in_schema=False)
 
 
@@ -36,6 +38,11 @@ class StaticFile:
     body: bytes
     kind: str
     tag: str
+
+    @cached_property
+    def packed(self) -> bytes:
+        """The body compressed, once."""
+        return gzip.compress(self.body, mtime=0)
 
 
 def _files(folder: Traversable, prefix: str = "") -> dict[str, StaticFile]:
@@ -54,23 +61,28 @@ def _files(folder: Traversable, prefix: str = "") -> dict[str, StaticFile]:
 FILES = _files(resources.files("ekgn.web") / "static")
 
 
-def _reply(name: str, known_tag: str | None, status: int = 200) -> Response:
+def _reply(name: str, known_tag: str | None = None, accepted: str = "") -> Response:
     file = FILES[name]
-    headers = {"etag": file.tag, "cache-control": "no-cache"}
-    if status == 200 and known_tag == file.tag:
+    is_packed = "gzip" in accepted and len(file.packed) < len(file.body)
+    tag = file.tag[:-1] + '-gzip"' if is_packed else file.tag
+    headers = {"etag": tag, "cache-control": "no-cache", "vary": "accept-encoding"}
+    if known_tag == tag:
         return Response(status_code=304, headers=headers)
-    return Response(file.body, status, headers, file.kind)
+    if is_packed:
+        headers["content-encoding"] = "gzip"
+    return Response(file.packed if is_packed else file.body, 200, headers, file.kind)
 
 
 KnownTag = Annotated[str | None, Header(alias="if-none-match")]
+Accepted = Annotated[str, Header(alias="accept-encoding")]
 
 
 @pages.get("/static/{name:path}")
-async def static_file(name: str, known_tag: KnownTag = None) -> Response:
+async def static_file(name: str, known_tag: KnownTag = None, accepted: Accepted = "") -> Response:
     """A file of the page."""
     if name not in FILES:
         raise Problem(404, "not_found", "There is no such file.")
-    return _reply(name, known_tag)
+    return _reply(name, known_tag, accepted)
 
 
 @pages.get("/favicon.ico")
@@ -79,9 +91,9 @@ async def icon(known_tag: KnownTag = None) -> Response:
     return _reply("icon.svg", known_tag)
 
 
-async def page(known_tag: KnownTag = None) -> Response:
+async def page(known_tag: KnownTag = None, accepted: Accepted = "") -> Response:
     """The page; what it shows is in its address."""
-    return _reply("index.html", known_tag)
+    return _reply("index.html", known_tag, accepted)
 
 
 for _address in PAGES:
@@ -91,7 +103,7 @@ for _address in PAGES:
 @pages.get("/login")
 async def login_page() -> Response:
     """The form that asks for the token."""
-    return _reply("login.html", None)
+    return _reply("login.html")
 
 
 @pages.post("/login")

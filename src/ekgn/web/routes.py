@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import PlainTextResponse, Response
 
 import ekgn
+from ekgn.kbc.decisions import tally
 from ekgn.web import schema
+from ekgn.web.about import about_entity
 from ekgn.web.neighbourhood import neighbourhood
 from ekgn.web.problems import Problem
 from ekgn.web.served import ServedRun
@@ -21,6 +24,7 @@ ERRORS: dict[int | str, dict[str, object]] = {
     for status, meaning in (
         (400, "The request cannot be read."),
         (401, "A token is needed."),
+        (403, "The request comes from another site."),
         (404, "No such run, entity, relation or page."),
         (405, "This address does not take this method."),
         (409, "Several have this name; suggestions hold their ids."),
@@ -30,6 +34,11 @@ ERRORS: dict[int | str, dict[str, object]] = {
         (422, "The request is well formed but wrong."),
         (503, "Too busy, or it took too long."),
     )
+}
+EXPORT_KINDS = {
+    "tsv": "text/tab-separated-values; charset=utf-8",
+    "csv": "text/csv; charset=utf-8",
+    "nt": "application/n-triples; charset=utf-8",
 }
 api = APIRouter(prefix="/api", responses=ERRORS)
 service = APIRouter(responses={code: ERRORS[code] for code in (401, 405, 414, 421)})
@@ -135,21 +144,89 @@ async def search_relations(
         Literal["head", "tail"], Query(description="Where the entity stands in the fact.")
     ] = "head",
 ) -> schema.SearchReply:
-    """Relations by name, prefix or with typos; those that an entity has facts of come first."""
+    """Relations by name, prefix or with typos; of an entity, first those it lacks."""
     of = None if entity is None else run.entity(entity)
     return schema.SearchReply(query=q, hits=run.search_relations(q, limit, of, side))
 
 
 @api.get("/runs/{run}/entity", tags=["search"])
 async def one_entity(run: Kbc, entity: EntityName) -> schema.EntityReply:
-    """One entity, and what can be asked about it."""
-    index = run.entity(entity)
-    return schema.EntityReply(
-        entity=run.entity_thing(index),
-        facts=int(run.facts[index]),
-        as_head=[hit for hit in run.search_relations("", 50, index, "head") if hit.facts],
-        as_tail=[hit for hit in run.search_relations("", 50, index, "tail") if hit.facts],
-    )
+    """One entity: its training facts by relation, and what its kind has and it lacks."""
+    return about_entity(run, run.entity(entity))
+
+
+@api.get("/runs/{run}/missing", tags=["completion"])
+async def missing(
+    request: Request,
+    run: Kbc,
+    entity: EntityName,
+    most: Annotated[int, Query(ge=1, le=50, description="Most facts.")] = 10,
+) -> schema.MissingReply:
+    """The facts that an entity most likely lacks."""
+    site = site_of(request)
+    return await site.long(site.curation(run).missing, run.entity(entity), most)
+
+
+@api.get("/runs/{run}/curate", tags=["completion"])
+async def curate(
+    request: Request,
+    run: Kbc,
+    relation: Text = None,
+    least: Annotated[float, Query(ge=0, le=1, description="Least confidence.")] = 0.0,
+    limit: Annotated[int, Query(ge=1, le=200, description="Most facts.")] = 50,
+    skip: Annotated[int, Query(ge=0, le=10**6, description="Facts left out first.")] = 0,
+) -> schema.CurateReply:
+    """Undecided candidates: of `completed.tsv` beside the run if there is one, or of a relation."""
+    site = site_of(request)
+    index = None if relation is None else run.relation(relation) % run.run.graph.num_relations
+    return await site.long(site.curation(run).curate, index, least, limit, skip)
+
+
+@api.get("/runs/{run}/evidence", tags=["completion"])
+async def evidence(
+    request: Request, run: Kbc, head: EntityName, relation: EntityName, tail: EntityName
+) -> schema.EvidenceReply:
+    """Why a fact is proposed: rules and their training facts, or the most similar head."""
+    site = site_of(request)
+    return await site.long(site.curation(run).evidence, (head, relation, tail))
+
+
+@api.get("/runs/{run}/decisions", tags=["completion"])
+async def decisions(request: Request, run: Kbc) -> schema.DecisionsReply:
+    """What was decided so far."""
+    found = await site_of(request).long(site_of(request).curation(run).decisions.all)
+    kept = list(found.values())
+    return schema.DecisionsReply(decisions=kept, tally=tally(kept))
+
+
+@api.post("/runs/{run}/decisions", tags=["completion"])
+async def decide(request: Request, run: Kbc, body: schema.DecisionRequest) -> schema.DecisionReply:
+    """Accept or reject a fact, or take that back; kept in `decisions.jsonl` beside the run."""
+    _from_here(request)
+    site = site_of(request)
+    fact = body.head, body.relation, body.tail
+    return await site.long(site.curation(run).decide, fact, body.verdict, body.who.strip())
+
+
+def _from_here(request: Request) -> None:
+    """Raise if another site made the browser send this: it must not change anything."""
+    origin = request.headers.get("origin")
+    if origin and urlsplit(origin).netloc != request.headers.get("host"):
+        raise Problem(403, "other_site", "Decisions are only taken from this server's own page.")
+
+
+@api.get("/runs/{run}/decisions/export", tags=["completion"], response_class=PlainTextResponse)
+async def export(
+    request: Request,
+    run: Kbc,
+    verdict: Annotated[Literal["accepted", "rejected", "all"], Query()] = "accepted",
+    form: Annotated[Literal["tsv", "csv", "nt"], Query()] = "tsv",
+) -> Response:
+    """Decided facts as a file; `ekgn extend` takes the accepted ones."""
+    site = site_of(request)
+    body = await site.long(site.curation(run).export, verdict, form)
+    headers = {"content-disposition": f'attachment; filename="{verdict}.{form}"'}
+    return Response(body, 200, headers, EXPORT_KINDS[form])
 
 
 @api.get("/runs/{run}/predict", tags=["answers"])
@@ -268,7 +345,8 @@ async def neighbours(
     predicted: Annotated[int, Query(ge=0, le=50, description="Most predicted links.")] = 8,
 ) -> schema.NeighbourhoodReply:
     """An entity in the training graph, with links that are predicted."""
-    return await site_of(request).long(neighbourhood, run, run.entity(entity), facts, predicted)
+    site = site_of(request)
+    return await site.long(neighbourhood, site.curation(run), run.entity(entity), facts, predicted)
 
 
 @api.get("/runs/{run}/paths", tags=["paths"])

@@ -6,9 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from ekgn.kbc.decisions import Decision, Tally, Verdict
 from ekgn.kbc.explain import Explanation
 from ekgn.kbc.memory_map import RelationUse, SlotUse
+from ekgn.kbc.rules import Evidence
 from ekgn.kbc.run import Prediction
+from ekgn.kbc.what_if import WhatIf
 from ekgn.paths.explain import Explanation as PathExplanation
 
 MAX_NAME = 500
@@ -127,13 +130,115 @@ class SearchReply(BaseModel):
     hits: list[Hit]
 
 
+class Group(BaseModel):
+    """The training facts of an entity by one relation, from one side."""
+
+    relation: Thing
+    side: Literal["head", "tail"] = Field(description="Where the entity stands.")
+    others: list[Thing] = Field(description="What it is joined with, the best known first.")
+    facts: int
+
+
+class Gap(BaseModel):
+    """A relation that an entity lacks and many of its kind have."""
+
+    relation: Thing
+    side: Literal["head", "tail"]
+    usual: float = Field(description="The share of its kind that has it.")
+
+
 class EntityReply(BaseModel):
-    """An entity, and the relations it has training facts of, most facts first."""
+    """An entity: its training facts by relation, and the relations it lacks."""
 
     entity: Thing
     facts: int
-    as_head: list[Hit]
+    as_head: list[Hit] = Field(description="Relations it is head of, most facts first.")
     as_tail: list[Hit]
+    known: list[Group]
+    gaps: list[Gap]
+
+
+class Candidate(BaseModel):
+    """A fact that may be missing. Shares and ranks are those of either end asked for."""
+
+    head: Thing
+    relation: Thing
+    tail: Thing
+    confidence: float | None
+    tail_share: float | None
+    head_share: float | None
+    tail_rank: int | None
+    head_rank: int | None
+    verdict: Verdict | None = None
+
+
+class MissingReply(BaseModel):
+    """The facts that an entity most likely lacks, the surest first."""
+
+    entity: Thing
+    facts: list[Candidate]
+
+
+class CurateReply(BaseModel):
+    """Candidates that nobody decided about yet, the surest first."""
+
+    run: RunSummary
+    relation: Thing | None
+    facts: list[Candidate]
+    open: int = Field(description="How many there are in all.")
+    questions: int | None = Field(description="That were asked for them; null if from a file.")
+    questions_left_out: int = Field(description="That were too many for one visit.")
+    has_file: bool = Field(description="Whether `ekgn complete` wrote a file beside the run.")
+    has_confidence: bool
+    tally: Tally
+
+
+class DecisionRequest(BaseModel):
+    """What is decided about a fact, given by ids or names."""
+
+    model_config = ConfigDict(extra="forbid")
+    head: Name
+    relation: Name
+    tail: Name
+    verdict: Verdict
+    who: Annotated[str, StringConstraints(max_length=80)] = ""
+
+
+class DecisionReply(BaseModel):
+    """The decision as it was kept, and the count of its relation."""
+
+    decision: Decision
+    tally: Tally
+
+
+class DecisionsReply(BaseModel):
+    """What was decided so far, oldest first."""
+
+    decisions: list[Decision]
+    tally: Tally
+
+
+class EvidenceReply(BaseModel):
+    """Why a fact is proposed."""
+
+    head: Thing
+    relation: Thing
+    tail: Thing
+    confidence: float | None
+    tail_share: float
+    tail_rank: int
+    head_share: float
+    head_rank: int
+    rules: list[Evidence] = Field(description="Rules that lead to it, with their training facts.")
+    alike: str | None = Field(description="Without rules: the most similar head with this tail.")
+
+
+class WhatIfReply(BaseModel):
+    """What an answer would be without some facts."""
+
+    question: Question
+    answer: Thing
+    what_if: WhatIf
 
 
 class PredictReply(BaseModel):
@@ -184,7 +289,9 @@ class ExplainReply(BaseModel):
 
     question: Question
     explanation: Explanation
-    moves: list[Move] = Field(description="Answers that are among the best at some step.")
+    followed: str | None = Field(description="The split that has the answer asked about, if any.")
+    untrained: list[Thing] = Field(description="Parts of the question without a training fact.")
+    moves: list[Move] = Field(description="Answers among the best at some step, and the followed.")
     themes: list[str] = Field(description="What each memory vector stands for.")
 
 

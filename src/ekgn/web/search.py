@@ -1,8 +1,8 @@
-"""Names found by what was typed so far: exact, at the start of a word, or with typos.
+"""Names found by what was typed so far: exact, at the start of a word, by initials, with typos.
 
 Two indices, built once in a second or so for hundreds of thousands of names: the sorted texts from
-each word's start to the name's end (a prefix is then a range), and for each letter triple the names
-that contain it (a typo still leaves most triples of a name intact).
+each word's start to the name's end, with its initials (a prefix is then a range), and
+for each letter triple the names that contain it (a typo still leaves most triples intact).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ MAX_WORDS = 8  # words of a name that a query can start at
 LEAST_LIKENESS = 0.3  # of the letter triples of query and name, the share they have in common
 CLOSE_READ = 60  # names of some likeness that are compared letter by letter
 LEAST_RATIO = 0.7  # of the letters, in order, that a name and a query must share then
+_SMALL_WORDS = {"of", "the", "and", "de", "la"}  # that short forms leave out
 _BREAKS = re.compile(r"[\W_]+")
 _LETTER_BITS, _NAME_BITS = 13, 24  # three letters and a name's position in one 63-bit number
 
@@ -58,7 +59,9 @@ class NameIndex:
         for index, (name, identifier) in enumerate(zip(self._names, ids, strict=True)):
             suffixes.extend([(suffix, index) for suffix in _suffixes(name)])
             spellings = {name, identifier.casefold()}
-            if len(spellings) > 1:
+            if short := _initials(name):
+                suffixes.append((short, index))
+            if identifier.casefold() != name:
                 spellings.add(plain(identifier))
                 suffixes.append((plain(identifier)[:KEPT_LETTERS], index))
             for spelling in spellings:
@@ -136,6 +139,12 @@ class NameIndex:
             if ratio >= LEAST_RATIO or likeness[place] >= LEAST_LIKENESS:
                 scores[index] = ratio + float(likeness[place])
         return sorted(scores, key=lambda index: -scores[index])[:limit]
+
+
+def _initials(name: str) -> str:
+    """A short form made of the first letters: "united kingdom of great britain" -> "ukgb"."""
+    words = [word for word in name.split() if word not in _SMALL_WORDS]
+    return "".join(word[0] for word in words) if 2 <= len(words) <= MAX_WORDS else ""
 
 
 def _suffixes(name: str) -> list[str]:

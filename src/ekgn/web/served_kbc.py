@@ -12,6 +12,7 @@ import numpy as np
 from ekgn.config import parse_answer_rule
 from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Ints
+from ekgn.kbc.completion.roles import Floats32
 from ekgn.kbc.explain import Explanation
 from ekgn.kbc.graph import Vocabulary
 from ekgn.kbc.run import KbcRun, Predictions
@@ -35,6 +36,7 @@ SCORE_BYTES = 64 * 2**20  # of scores that one batch may hold
 EXPLAIN_DEPTH = 50  # ranks looked at to say how answers move
 HEAT_MAP_RELATIONS = 240
 EXAMPLES = 6
+USUAL = 0.5  # of an entity's kind, to call a relation it lacks a gap
 
 
 class Asked(NamedTuple):
@@ -67,7 +69,7 @@ class ServedKbc(ServedRun):
 
     def prepare(self) -> None:
         """Do now what the first visitor would otherwise wait for."""
-        _ = self.examples
+        _ = self.examples, self.run.asker
         if self.run.settings.max_steps > 1:
             self.explainer.prepare()
 
@@ -184,24 +186,30 @@ class ServedKbc(ServedRun):
         ]
 
     def search_relations(self, text: str, limit: int, of: int | None, side: str) -> list[Hit]:
-        """Relations by name, prefix or typo; with an entity, those it has facts of come first."""
-        counts = self.relation_facts if of is None else self._relations_of(of, side)
+        """Relations by name, prefix or typo.
+
+        With an entity those come first that it lacks and most of its kind have, then its own.
+        """
+        counts = self.relation_facts if of is None else self.relations_of(of, side)
         hits = {hit.index: hit.match for hit in self._relations.search(text, len(counts))}
-        own = [index for index in hits if of is not None and counts[index]]
-        if not text.strip() and own:
-            hits = {index: hits[index] for index in own}
-        order = (
-            sorted(hits, key=lambda index: index not in own)
-            if text.strip()
-            else sorted(hits, key=lambda index: -counts[index])
-        )
+        order = list(hits) if text.strip() else sorted(hits, key=lambda index: -counts[index])
+        if of is not None:
+            usual = self.usual_relations(of, side)
+            is_gap = (counts == 0) & (usual >= USUAL)
+            order.sort(key=lambda index: (not is_gap[index], counts[index] == 0, -usual[index]))
         names = self.run.graph.relations
         return [
             Hit(**thing(names, index).model_dump(), facts=int(counts[index]), match=hits[index])
             for index in order[:limit]
         ]
 
-    def _relations_of(self, entity: int, side: str) -> Ints:
+    def usual_relations(self, entity: int, side: str) -> Floats32:
+        """1 for the relations of an entity as head (or tail), else the share of its kind."""
+        width = self.run.graph.num_relations
+        usual = self.run.asker.roles.likely_of(entity)
+        return usual[width:] if side == "tail" else usual[:width]
+
+    def relations_of(self, entity: int, side: str) -> Ints:
         """How many training facts of each relation have the entity as their head (or tail)."""
         train, width = self.run.known["train"], self.run.graph.num_relations
         low, high = np.searchsorted(train.heads, [entity, entity + 1])
@@ -231,9 +239,25 @@ class ServedKbc(ServedRun):
         return ExplainReply(
             question=question,
             explanation=dataclasses.replace(full, steps=steps, answers=full.answers[:top]),
+            followed=self._followed(head, relation, target),
+            untrained=self._untrained(question),
             moves=moves(full, min(top, 6)),
             themes=self.explainer.memory.themes if self.run.settings.max_steps > 1 else [],
         )
+
+    def _followed(self, head: int, relation: int, target: int | None) -> str | None:
+        """The split that has the fact with the answer that is followed."""
+        return None if target is None else self.run.known_splits(head, relation).get(target)
+
+    def _untrained(self, question: Question) -> list[Thing]:
+        """The parts of a question that no training fact has: their vectors say nothing."""
+        graph = self.run.graph
+        parts = [
+            (question.head, graph.entities, self.facts),
+            (question.relation, graph.relations, self.relation_facts),
+            (question.tail, graph.entities, self.facts),
+        ]
+        return [part for part, names, facts in parts if part and not facts[names.index_of[part.id]]]
 
     def memory(self, top: int, relation: str | None) -> MemoryReply:
         """What each memory vector is used for."""
@@ -311,11 +335,14 @@ def thing(known: Vocabulary, index: int) -> Thing:
 
 
 def moves(explanation: Explanation, best: int) -> list[Move]:
-    """The answers that are among the best of some step, with their rank at every step."""
+    """The answers among the best of some step and the one followed, with their rank by step."""
     kept: dict[str, Move] = {}
     steps = explanation.steps
+    followed = explanation.target and explanation.target.id
     for step in steps:
-        for answer in step.answers[:best]:
+        for answer in step.answers:
+            if answer.rank > best and answer.id != followed:
+                continue
             kept.setdefault(
                 answer.id,
                 Move(

@@ -14,6 +14,7 @@ from ekgn.kbc.run import Predictions
 from ekgn.run import find_run, root_of
 from ekgn.tasks import pieces
 from ekgn.web.batching import Batcher, Busy
+from ekgn.web.curation import Curation
 from ekgn.web.monitoring import Monitor
 from ekgn.web.problems import Problem
 from ekgn.web.schema import Thing
@@ -40,6 +41,7 @@ class Site:
             name = self._free_name(root_of(path).resolve().name)
             self.runs[name] = load_served(name, path)
         self._batchers: dict[str, Batcher[tuple[bool, str], Asked, Predictions]] = {}
+        self._curations: dict[str, Curation] = {}
         self._long = ThreadPoolExecutor(max_workers=1, thread_name_prefix="long")
         self._long_jobs = 0
 
@@ -65,6 +67,10 @@ class Site:
             message = f"No run is served as '{name[:80]}'."
             raise Problem(404, "unknown_run", message, names)
         return self.runs[name]
+
+    def curation(self, served: ServedKbc) -> Curation:
+        """The queue of a run; its work is done by `long`."""
+        return self._curations.setdefault(served.name, Curation(served))
 
     async def predict(
         self, served: ServedKbc, hide_known: bool, rule: str, asked: Sequence[Asked]

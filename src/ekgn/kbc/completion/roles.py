@@ -90,6 +90,18 @@ class Roles:
         found[np.diff(self._roles_of.indptr) == 0] = 0
         return found
 
+    def likely_of(self, entity: int) -> Floats32:
+        """The same for one entity, by role."""
+        starts = self._roles_of.indptr
+        own = self._roles_of.indices[starts[entity] : starts[entity + 1]]
+        telling = own[self._sizes[own] >= _ENOUGH]
+        found = np.zeros(self.count, np.float32)
+        if len(telling):
+            shares = self._together[:, telling].toarray() / self._sizes[telling]
+            found[:] = shares.max(axis=1)
+        found[own] = 1
+        return found
+
     def asked(self, role: int, choice: Choice) -> Bools:
         """Which entities are asked for the answers of a role."""
         if choice.everything:

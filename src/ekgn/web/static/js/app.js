@@ -9,6 +9,7 @@ import { MetricsPage } from "./metrics.js";
 import { NeighbourhoodPage } from "./neighbourhood.js";
 import { PathsPage } from "./paths.js";
 import { DocsPage } from "./docs.js";
+import { focusHeading, restoreScroll, watchScroll } from "./place.js";
 
 const PAGES = {
   kbc: { "": Home, entity: EntityPage, explain: ExplainPage, predict: RelationPage, memory: MemoryPage, neighbourhood: NeighbourhoodPage, metrics: MetricsPage },
@@ -36,11 +37,12 @@ function decode(text) {
 function useWhereabouts() {
   const [place, setPlace] = useState(whereabouts);
   useEffect(() => {
-    const moved = () => { setPlace(whereabouts()); };
-    const arrived = () => { moved(); scrollTo(0, 0); requestAnimationFrame(() => document.querySelector("h1")?.focus({ preventScroll: true })); };
-    addEventListener("popstate", moved);
+    const returned = () => { restoreScroll(); setPlace(whereabouts()); };
+    const arrived = () => { restoreScroll(); setPlace(whereabouts()); focusHeading(); };
+    watchScroll();
+    addEventListener("popstate", returned);
     addEventListener("ekgn:moved", arrived);
-    return () => { removeEventListener("popstate", moved); removeEventListener("ekgn:moved", arrived); };
+    return () => { removeEventListener("popstate", returned); removeEventListener("ekgn:moved", arrived); };
   }, []);
   return place;
 }
@@ -104,7 +106,7 @@ function Content({ runs, place }) {
   const run = place.first === "" ? runs[0] : runs.find((one) => one.name === place.run);
   if (!run) {
     const error = { code: "unknown_run", message: `No run is served as “${place.run}”. These are:`, suggestions: runs.map((one) => ({ id: one.name, label: one.name, description: one.graph })) };
-    return html`<${Trouble} error=${error} pick=${(thing) => go(runPath(thing.id))} />`;
+    return html`<${Trouble} error=${error} pick=${(thing) => go(runPath(thing.id))} alone />`;
   }
   const Page = (PAGES[run.task] ?? ANY_PAGES)[place.page];
   return Page ? html`<${Page} key=${`${run.name}/${place.page}`} run=${run} params=${place.params} trail=${place.trail} />` : html`<${Nowhere} />`;
@@ -123,7 +125,7 @@ function App() {
     ${away && html`<p class="away" role="status">The server does not answer. Trying again…</p>`}
     <main id="main" tabindex="-1">
       ${!data && !error && html`<${Loading} what="Opening" />`}
-      ${error && html`<${Trouble} error=${error} again=${again} />`}
+      ${error && html`<${Trouble} error=${error} again=${again} alone />`}
       ${data && html`<${Content} runs=${runs} place=${place} />`}
     </main>
     <footer class="bottom"><div><span>ekgn ${data?.version ?? ""}</span><a href=${twin}>This page as JSON</a><${Link} href="/api-docs">How to ask over HTTP<//></div></footer>`;

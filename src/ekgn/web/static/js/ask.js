@@ -1,6 +1,6 @@
 // The question as a sentence with a gap: three boxes, one of them left empty.
 import { html, useState, useEffect, go, runPath, relationWords } from "./lib.js";
-import { EntityBox, RelationBox, empty, picked, wanted } from "./combobox.js";
+import { EntityBox, RelationBox, empty, meant, picked, wanted } from "./combobox.js";
 
 /** Where the three boxes lead: to the page that answers what is missing. */
 export function questionAddress(run, { head, relation, tail, target }) {
@@ -24,9 +24,10 @@ export function AskForm({ run, start = {}, trail = [] }) {
     setHint("");
   }, [key]);
 
-  const ask = (event) => {
-    event?.preventDefault();
-    const url = questionAddress(run, { head: wanted(head), relation: wanted(relation), tail: wanted(tail) });
+  const ask = async (event) => {
+    event?.preventDefault?.();
+    const [from, by, to] = await Promise.all([meant(run, "entities", head), meant(run, "relations", relation), meant(run, "entities", tail)]);
+    const url = questionAddress(run, { head: from, relation: by, tail: to });
     if (!url) { setHint("Fill in two of the three boxes; the empty one is what is asked."); return; }
     go(url, { trail });
   };
@@ -51,7 +52,7 @@ export function AskForm({ run, start = {}, trail = [] }) {
 /** A fact or question in words: the gap is a question mark. */
 export function Sentence({ question, gap = "?", className = "" }) {
   const name = (thing, kind) => (thing
-    ? html`<span class=${`word word-${kind}`} title=${thing.description || thing.id}>${kind === "relation" ? relationWords(thing.label) : thing.label}</span>`
+    ? html`<bdi class=${`word word-${kind}`} title=${thing.description || thing.id}>${kind === "relation" ? relationWords(thing.label) : thing.label}</bdi>`
     : html`<span class="word gap">${gap}</span>`);
   return html`<span class=${`sentence ${className}`}>
     ${name(question.head, "entity")} <span class="joint">${name(question.relation, "relation")}</span> ${name(question.tail, "entity")}

@@ -34,8 +34,8 @@ export function AttentionStrip({ weights, themes, strongest }) {
 
 const HUES = ["var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)", "var(--c5)", "var(--c6)"];
 
-/** Ranks by step as lines; answers outside the shown ranks rest on the lowest line. */
-export function BumpChart({ moves, steps, answering, active, setActive, onPick }) {
+/** Ranks by step as lines; answers outside the shown ranks rest on the lowest line, the one followed with its rank. */
+export function BumpChart({ moves, steps, answering, followed, active, setActive, onPick }) {
   const [ref, width] = useWidth(560);
   const rows = Math.min(8, Math.max(3, moves.length));
   const [left, right, top, gap] = [16, Math.min(190, Math.max(120, width * 0.34)), 30, 30];
@@ -43,7 +43,10 @@ export function BumpChart({ moves, steps, answering, active, setActive, onPick }
   const x = (step) => (steps === 1 ? left : left + (step * (width - left - right)) / (steps - 1));
   const y = (rank) => top + gap * (Math.min(rank ?? rows + 1, rows + 1) - 1);
   const last = steps - 1;
-  const labelled = moves.filter((move) => (move.ranks[last] ?? 99) <= rows);
+  const isShown = (move, step) => (move.ranks[step] ?? 99) <= rows || (move.id === followed && move.ranks[step] !== null);
+  // A name stands where its line was last among the shown ranks: at the right, or above the dot it left from.
+  const stands = (move) => Array.from({ length: steps }, (_, step) => step).filter((step) => isShown(move, step)).pop() ?? null;
+  const labelled = moves.filter((move) => stands(move) !== null);
   const path = (move) => move.ranks.map((rank, step) => {
     if (!step) return `M${x(0)} ${y(rank)}`;
     const middle = (x(step - 1) + x(step)) / 2;
@@ -51,16 +54,16 @@ export function BumpChart({ moves, steps, answering, active, setActive, onPick }
   }).join("");
   const short = (text) => { const fit = Math.floor((right - 30) / 7.2); return text.length > fit ? `${text.slice(0, fit - 1)}…` : text; };
   return html`<figure class="bump" ref=${ref}>
-    <svg width=${width} height=${height} role="img" aria-label=${`Ranks by step: ${labelled.map((move) => `${move.label} ${move.ranks.map((rank) => rank ?? "below").join(", ")}`).join("; ")}`}>
+    <svg width=${width} height=${height} role="group" aria-label=${`Ranks by step: ${labelled.map((move) => `${move.label} ${move.ranks.map((rank) => rank ?? "below").join(", ")}`).join("; ")}`}>
       <rect class="band" x=${x(answering - 1) - 11} y=${top - 14} width="22" height=${gap * rows + 10} rx="11" />
       ${Array.from({ length: steps }, (_, step) => html`<text key=${step} class="axis" x=${x(step)} y="12" text-anchor="middle">${width > 420 ? `step ${step + 1}` : step + 1}</text>`)}
-      ${moves.map((move, place) => html`<g key=${move.id} class=${`move ${active === move.id ? "on" : active ? "off" : ""}`}
+      ${moves.map((move, place) => html`<g key=${move.id} class=${`move ${move.id === followed ? "followed" : ""} ${active === move.id ? "on" : active ? "off" : ""}`}
         onMouseEnter=${() => setActive(move.id)} onMouseLeave=${() => setActive(null)}>
         <path d=${path(move)} stroke=${HUES[place] ?? "var(--line-strong)"} />
-        ${move.ranks.map((rank, step) => (rank ?? 99) <= rows && html`<g key=${step}><circle cx=${x(step)} cy=${y(rank)} r="8.500" fill=${HUES[place] ?? "var(--line-strong)"} />
+        ${move.ranks.map((rank, step) => isShown(move, step) && html`<g key=${step}><circle cx=${x(step)} cy=${y(rank)} r="8.500" fill=${HUES[place] ?? "var(--line-strong)"} />
           <text class="dot" x=${x(step)} y=${y(rank) + 3.6} text-anchor="middle">${rank}</text></g>`)}
         <title>${`${move.label}: ${move.ranks.map((rank, step) => `step ${step + 1} ${rank === null ? "below 50" : `rank ${rank}, ${percent(move.shares[step])}`}`).join("; ")}`}</title>
-        ${(move.ranks[last] ?? 99) <= rows && html`<text class="name" x=${x(last) + 16} y=${y(move.ranks[last]) + 4.500} tabindex="0" role="link"
+        ${stands(move) !== null && html`<text class="name" x=${x(stands(move)) + (stands(move) === last ? 16 : 11)} y=${y(move.ranks[stands(move)]) + (stands(move) === last ? 4.500 : -8)} tabindex="0" role="link"
           onClick=${() => onPick(move)} onKeyDown=${(event) => event.key === "Enter" && onPick(move)}>${short(move.label)}</text>`}
       </g>`)}
     </svg></figure>`;

@@ -11,7 +11,7 @@ function useSuggestions(source, text, open) {
     const abort = new AbortController();
     setFound((before) => ({ ...before, loading: true }));
     const timer = setTimeout(() => {
-      fetchJson(address(source.path, { ...source.params, q: text, limit: 8 }), abort.signal)
+      fetchJson(address(source.path, { ...source.params, q: text, limit: text ? 8 : source.most ?? 8 }), abort.signal)
         .then((reply) => setFound({ hits: reply.hits, text }))
         .catch((error) => { if (error.name !== "AbortError") setFound({ hits: [], error }); });
     }, text ? PAUSE : 0);
@@ -43,7 +43,7 @@ export function Combobox({ id, label, placeholder, value, onChange, onEnter, sou
     } else if (event.key === "Enter") {
       event.preventDefault();
       if (open && active >= 0 && found.hits[active]) pick(found.hits[active]);
-      else { setOpen(false); onEnter?.(); }
+      else { setOpen(false); onEnter?.(value); }
     } else if (event.key === "Escape" && open) {
       event.preventDefault();
       setOpen(false);
@@ -62,14 +62,15 @@ export function Combobox({ id, label, placeholder, value, onChange, onEnter, sou
       onFocus=${() => setOpen(true)} onClick=${() => setOpen(true)} onKeyDown=${onKey} />
     ${value.text && html`<button type="button" class="clear" aria-label=${`Clear ${label}`}
       onClick=${() => { onChange({ text: "", thing: null }); box.current.focus(); }}>×</button>`}
-    <ul id=${listId} role="listbox" aria-label=${`${label} suggestions`} hidden=${!open || (!found.hits.length && !(found.text && !found.loading))}>
+    <ul id=${listId} role="listbox" aria-label=${`${label} suggestions`} hidden=${!open || (!found.hits.length && !found.error && !(found.text && !found.loading))}>
       ${found.hits.map((hit, place) => html`<li key=${hit.id} id=${`${id}-${place}`} role="option" aria-selected=${place === active}
         class=${place === active ? "active" : ""} onMouseDown=${(event) => { event.preventDefault(); pick(hit); }}
         onMouseMove=${() => setActive(place)}>
         <span class="hit-name">${words(hit.label)}</span>
         <span class="hit-more">${hit.description || (hit.label !== hit.id ? hit.id : "")}</span>
-        <span class="hit-facts" title=${`${count(hit.facts)} training facts`}>${count(hit.facts)}</span>
+        <span class="hit-facts" title=${`${count(hit.facts)} training facts`}>${source.params?.entity && !hit.facts ? "none yet" : count(hit.facts)}</span>
       </li>`)}
+      ${found.error && html`<li class="none" role="option" aria-selected="false" aria-disabled="true">${found.error.message}</li>`}
       ${!found.hits.length && found.text && html`<li class="none" role="option" aria-selected="false" aria-disabled="true">Nothing is called like “${found.text}”</li>`}
     </ul>
   </div>`;
@@ -81,10 +82,19 @@ export const picked = (thing, words = (text) => text) => (thing ? { text: words(
 /** What is sent for a box: the id of what was picked, else the text as it stands. */
 export const wanted = (value) => value.thing?.id ?? value.text.trim();
 
+/** The same, once the start of a name was looked up: "fran" is France. Typos and shared names stay as typed. */
+export async function meant(run, kind, value) {
+  const text = wanted(value);
+  if (value.thing || !text) return text;
+  const reply = await fetchJson(address(`/api/runs/${encodeURIComponent(run)}/${kind}`, { q: text, limit: 2 })).catch(() => ({ hits: [] }));
+  const [first, second] = reply.hits;
+  return !first || first.match === "similar" || (first.match === "exact" && second?.match === "exact") ? text : first.id;
+}
+
 export const EntityBox = ({ run, ...rest }) =>
   html`<${Combobox} ...${rest} source=${{ path: `/api/runs/${encodeURIComponent(run)}/entities` }} />`;
 
-/** A box for relations; with an entity, those it has facts of come first. */
+/** A box for relations; with an entity, those its kind has and it lacks come first, then its own. */
 export const RelationBox = ({ run, entity, side, ...rest }) =>
   html`<${Combobox} ...${rest} words=${relationWords}
-    source=${{ path: `/api/runs/${encodeURIComponent(run)}/relations`, params: entity ? { entity, side } : {} }} />`;
+    source=${{ path: `/api/runs/${encodeURIComponent(run)}/relations`, params: entity ? { entity, side } : {}, most: 50 }} />`;

@@ -11,10 +11,10 @@ export function EntityPage({ run, params, trail }) {
   return html`
     <${Trail} trail=${trail} />
     ${loading && html`<${Loading} what="Looking it up" />`}
-    ${error && html`<${Trouble} error=${error} again=${again} pick=${pick} />`}
+    ${error && html`<${Trouble} error=${error} again=${again} pick=${pick} alone />`}
     ${data && html`
       <header>
-        <h1 tabindex="-1">${data.entity.label}</h1>
+        <h1 tabindex="-1"><bdi>${data.entity.label}</bdi></h1>
         <p class="lead">${data.entity.description || data.entity.id}${" · "}${count(data.facts)} training facts</p>
       </header>
       <div class="two">

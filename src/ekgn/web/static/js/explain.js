@@ -13,7 +13,7 @@ export function ExplainPage({ run, params, trail }) {
   return html`
     <${Trail} trail=${trail} />
     ${loading && html`<h1 tabindex="-1" class="asking"><${AskedWords} asked=${asked} /></h1><${Loading} what="Looking things up" />`}
-    ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => repair(run.name, asked, error, thing, trail)} />`}
+    ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => repair(run.name, asked, error, thing, trail)} alone />`}
     ${data && html`<${Answered} key=${JSON.stringify(data.question)} run=${run} reply=${data} trail=${here} />`}
     <${AskForm} run=${run.name} start=${start} trail=${here} />`;
 }
@@ -38,11 +38,12 @@ function Answered({ run, reply, trail }) {
   return html`
     <header class="answer-head">
       <h1 tabindex="-1"><${Sentence} question=${question} /></h1>
-      <p class="verdict">
+      <p class=${`verdict ${reply.untrained.length ? "guess" : ""}`}>
+        ${reply.untrained.length > 0 && html`<span class="target wrong">A guess: training has no fact of ${reply.untrained.map((thing) => html`<b key=${thing.id}><bdi>${thing.label}</bdi></b> `)}</span>`}
         <span class="soft">${explanation.answering_step === 1 ? "After one step" : `After ${explanation.answering_step} steps`} it answers</span>
-        <${Link} class="best" href=${about(best.id)} trail=${trail}>${best.label}<//>
+        <${Link} class="best" href=${about(best.id)} trail=${trail}><bdi>${best.label}</bdi><//>
         <span class="chance">${percent(best.share)}</span> <${Known} split=${best.known} />
-        ${target && html`<span class="target">You asked about <b>${target.label}</b>: ${rank === null ? "not ranked" : `rank ${rank % 1 ? rank.toFixed(1) : rank} among what is not known`}</span>`}
+        ${target && html`<span class="target">You asked about <b><bdi>${target.label}</bdi></b>: ${placed(rank, reply.followed)}</span>`}
       </p>
     </header>
     <section aria-labelledby="steps">
@@ -53,11 +54,12 @@ function Answered({ run, reply, trail }) {
           answers=${step.number === explanation.answering_step} active=${active} setActive=${setActive} />`)}
       </ol>
       <p class="legend small soft"><span class="known known-train">known</span> facts it was trained on
-        <span class="known known-test">test</span> facts held out from it · unmarked answers are new</p>
+        <span class="known known-valid">valid</span> <span class="known known-test">test</span> facts held out from it · unmarked answers are new</p>
+      <p class="small soft why-step">${ruleWords(explanation)}</p>
     </section>
     <div class="two wide-left">
       <section class="card" aria-labelledby="moves"><h2 id="moves">How the answers change places</h2>
-        <${BumpChart} moves=${reply.moves} steps=${explanation.steps.length} answering=${explanation.answering_step}
+        <${BumpChart} moves=${reply.moves} steps=${explanation.steps.length} answering=${explanation.answering_step} followed=${target?.id}
           active=${active} setActive=${setActive} onPick=${(move) => go(about(move.id), { trail })} /></section>
       <section class="card" aria-labelledby="reasons"><h2 id="reasons">Why, in words</h2>
         <ul class="reasons">${explanation.reasons.map((reason, place) => html`<li key=${place}>${reason}</li>`)}</ul></section>
@@ -67,11 +69,29 @@ function Answered({ run, reply, trail }) {
     </section>`;
 }
 
+const SPLITS = { train: "a training fact", valid: "a validation fact", test: "a test fact" };
+
+/** The place of the answer asked about: other known answers are left out of the count. */
+function placed(rank, split) {
+  const place = rank === null ? "not ranked" : `rank ${rank % 1 ? rank.toFixed(1) : rank}`;
+  return split ? `${SPLITS[split]}, ${place} when other known answers are left out` : `in no split, ${place} when known answers are left out`;
+}
+
+/** Why this step is the one that answers. */
+function ruleWords(explanation) {
+  const [step, last] = [explanation.steps[explanation.answering_step - 1], explanation.steps.length];
+  if (last === 1) return "This run has one step: it answers without a lookup.";
+  const part = `Each step takes its stop probability of what the steps before it left over; the last step takes all that is left, so it always says stop.`;
+  if (explanation.rule === "mixture") return `${part} The answer mixes all steps by what they take.`;
+  if (explanation.rule !== "argmax") return `${part} This answer is by the rule ${explanation.rule}.`;
+  return `${part} Step ${step.number} takes most, ${percent(step.stop_weight)}, so its answer counts.`;
+}
+
 export function Answers({ answers, about, trail }) {
   const most = Math.max(...answers.map((answer) => answer.share), 1e-9);
   return html`<ol class="answers">${answers.map((answer) => html`<li key=${answer.id}>
     <span class="rank">${answer.rank}</span>
-    <${Link} href=${about(answer.id)} trail=${trail} title=${answer.description ?? answer.id}>${answer.label}<//>
+    <${Link} href=${about(answer.id)} trail=${trail} title=${answer.description ?? answer.id}><bdi>${answer.label}</bdi><//>
     <span><${Known} split=${answer.known} /></span>
     <span class="meter" aria-hidden="true"><i style=${{ width: `${100 * answer.share / most}%` }}></i></span>
     <span class="chance">${percent(answer.share)}</span></li>`)}</ol>`;
@@ -91,7 +111,7 @@ function StepCard({ run, step, themes, answers, active, setActive, trail }) {
     <div><h3>What it thinks</h3>
       <ol class="tops">${step.answers.slice(0, 5).map((answer) => html`<li key=${answer.id}
         class=${active === answer.id ? "active" : ""} onMouseEnter=${() => setActive(answer.id)} onMouseLeave=${() => setActive(null)}>
-        <${Link} href=${runPath(run.name, "entity", { entity: answer.id })} trail=${trail}>${answer.label}<//><${Known} split=${answer.known} />
+        <${Link} href=${runPath(run.name, "entity", { entity: answer.id })} trail=${trail}><bdi>${answer.label}</bdi><//><${Known} split=${answer.known} />
         <span class="chance">${percent(answer.share)}</span></li>`)}</ol>
     </div>
     <div class="looks"><h3>${step.attention_all.length ? "Where it looks in memory" : "It looks no further"}</h3>
@@ -106,8 +126,8 @@ function StepCard({ run, step, themes, answers, active, setActive, trail }) {
 /** An observed pair as the small question it is, with the answers training knows. */
 function Pair({ pair }) {
   const relation = html`<i title=${pair.relation.replace(/^\^/, "")}>${relationWords(pair.relation)}</i>`;
-  const head = html`<b title=${pair.head.description || pair.head.id}>${pair.head.label}</b>`;
-  const names = pair.answers.slice(0, 2).map((name) => name.label).join(", ");
+  const head = html`<b title=${pair.head.description || pair.head.id}><bdi>${pair.head.label}</bdi></b>`;
+  const names = pair.answers.slice(0, 2).map((name, place) => html`${place > 0 && ", "}<bdi key=${name.id}>${name.label}</bdi>`);
   const more = pair.answer_count - Math.min(2, pair.answers.length);
   return html`<span class=${pair.holds_answer ? "pair holds" : "pair"} title=${`L2 distance ${pair.distance.toFixed(3)}`}>
     ${isInverse(pair.relation) ? html`? ${relation} ${head}` : html`${head} ${relation} ?`}

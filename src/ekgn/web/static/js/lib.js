@@ -1,6 +1,7 @@
 // The few things every page needs: the renderer, the address, the API, words for numbers.
 export { html, render, useState, useEffect, useRef, useMemo, useCallback, useLayoutEffect } from "../vendor/htm-preact/htm-preact.mjs";
 import { html, useState, useEffect, useRef, useCallback } from "../vendor/htm-preact/htm-preact.mjs";
+import { noteScroll } from "./place.js";
 
 /** An address with only those parameters that have a value. */
 export function address(path, params = {}) {
@@ -14,6 +15,7 @@ export const runPath = (run, page = "", params = {}) =>
 
 /** Go to another page of the site; `trail` is what led here. */
 export function go(url, { replace = false, trail = [] } = {}) {
+  noteScroll();
   history[replace ? "replaceState" : "pushState"]({ trail }, "", url);
   dispatchEvent(new Event("ekgn:moved"));
 }
@@ -156,10 +158,11 @@ const TITLES = {
 
 const RETRY = ["offline", "busy", "too_slow", "broken", "internal"]; // what another try may mend
 
-/** An error in words, with what to do next. */
-export function Trouble({ error, again, pick }) {
+/** An error in words, with what to do next; its title is the page's where it stands alone. */
+export function Trouble({ error, again, pick, alone = false }) {
+  const title = TITLES[error.code] ?? "That did not work";
   return html`<section class="trouble card" role="alert">
-    <h2>${TITLES[error.code] ?? "That did not work"}</h2>
+    ${alone ? html`<h1 tabindex="-1">${title}</h1>` : html`<h2>${title}</h2>`}
     <p>${error.message.replace(/ Did you mean [^?]*\?$/, "")}</p>
     ${error.suggestions?.length > 0 && pick && html`<p class="small soft">Did you mean</p>
       <ul class="chips">${error.suggestions.map((thing) => html`<li key=${thing.id}><button class="chip" onClick=${() => pick(thing)}>

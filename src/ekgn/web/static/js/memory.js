@@ -1,6 +1,6 @@
 // What the memory holds: each vector's share and relations, and the map of who looks where.
 import { html, useState, useEffect, useRef, useJson, useTitle, useWidth, Loading, Trouble, percent, runPath, relationWords, relationWay, go } from "./lib.js";
-import { RelationBox, empty, picked, wanted } from "./combobox.js";
+import { RelationBox, empty, picked, meant } from "./combobox.js";
 
 
 const FIRST = 12; // vectors shown until all are asked for
@@ -13,23 +13,26 @@ export function MemoryPage({ run, params }) {
   useEffect(() => setBox(params.relation ? picked({ id: params.relation, label: params.relation.replace(/^\^/, "") }, relationWords) : empty), [params.relation]);
   const ask = (value) => { setBox(value); if (value.thing) go(runPath(run.name, "memory", { relation: value.thing.id })); else if (!value.text && params.relation) go(runPath(run.name, "memory")); };
   const [all, setAll] = useState(false);
+  const [sought, setSought] = useState(null);
+  const find = (vector) => { setAll(true); setSought(vector); };
+  useEffect(() => { if (sought !== null) { document.getElementById(`slot-${sought}`)?.scrollIntoView({ block: "center" }); setSought(null); } }, [sought]);
   const used = data?.slots.filter((one) => !one.unused) ?? [];
   return html`
     <header><h1 tabindex="-1">What the memory holds</h1>
       <p class="lead">The model shares ${run.num_slots} memory vectors among all questions. Which relations read which vector
         shows what each one came to stand for; the theme is made of the words those relations share.</p></header>
     <div class="inline-form"><${RelationBox} id="memory-relation" label="Where does a relation look?" run=${run.name} value=${box}
-      onChange=${ask} onEnter=${() => wanted(box) && go(runPath(run.name, "memory", { relation: wanted(box) }))} placeholder="a relation" /></div>
+      onChange=${ask} onEnter=${async (value) => go(runPath(run.name, "memory", { relation: await meant(run.name, "relations", value) }))} placeholder="a relation" /></div>
     ${loading && html`<${Loading} what="Reading the memory" />`}
     ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => go(runPath(run.name, "memory", { relation: thing.id }), { replace: true })} />`}
     ${data?.relation && html`<${RelationUse} use=${data.relation} />`}
     ${data && html`
       <section class="card" aria-labelledby="map"><h2 id="map">The map</h2>
         <p class="small soft">A row for each memory vector, a column for each relation and its reverse, both ordered so that alike ones are neighbours. An arrow ← marks a relation asked from its other end.${data.relations_left_out > 0 && ` The ${data.heat_map.relations.length} most frequent are drawn.`}</p>
-        <${HeatMap} map=${data.heat_map} themes=${new Map(data.slots.map((one) => [one.slot, one.theme]))} onSlot=${setSlot} /></section>
+        <${HeatMap} map=${data.heat_map} themes=${new Map(data.slots.map((one) => [one.slot, one.theme]))} onSlot=${setSlot} onPick=${find} /></section>
       <section aria-labelledby="vectors"><h2 id="vectors">${used.length} vectors in use${data.slots.length > used.length ? `, ${data.slots.length - used.length} never` : ""}</h2>
-        <ul class="slots">${used.slice(0, all ? used.length : FIRST).map((one) => html`<${SlotCard} key=${one.slot} one=${one} most=${used[0].share} marked=${slot === one.slot} />`)}</ul>
-        ${used.length > FIRST && !all && html`<p class="more"><button onClick=${() => setAll(true)}>Show all ${used.length}</button></p>`}</section>`}`;
+        <ul class="slots">${(all ? data.slots : used.slice(0, FIRST)).map((one) => html`<${SlotCard} key=${one.slot} one=${one} most=${used[0].share} marked=${slot === one.slot} />`)}</ul>
+        ${data.slots.length > FIRST && !all && html`<p class="more"><button onClick=${() => setAll(true)}>Show all ${data.slots.length}</button></p>`}</section>`}`;
 }
 
 function RelationUse({ use }) {
@@ -50,7 +53,7 @@ function SlotCard({ one, most, marked }) {
 }
 
 /** Drawn on a canvas: there can be tens of thousands of cells. The cards below say the same in words. */
-function HeatMap({ map, themes, onSlot }) {
+function HeatMap({ map, themes, onSlot, onPick }) {
   const [ref, width] = useWidth(800);
   const canvas = useRef(null);
   const [at, setAt] = useState(null);
@@ -65,20 +68,36 @@ function HeatMap({ map, themes, onSlot }) {
     watch.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
     return () => watch.disconnect();
   }, [map, wide, high]);
+  const read = (row, column) => { setAt([row, column]); onSlot(map.slots[row]); };
   const locate = (event) => {
     const frame = event.currentTarget.getBoundingClientRect();
     const row = Math.floor((event.clientY - frame.top) / (frame.height / rows));
     const column = Math.floor((event.clientX - frame.left) / (frame.width / columns));
-    if (row >= 0 && row < rows && column >= 0 && column < columns) { setAt([row, column]); onSlot(map.slots[row]); }
+    if (row >= 0 && row < rows && column >= 0 && column < columns) read(row, column);
   };
+  const onKey = (event) => {
+    const by = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    if (event.key === "Enter" && at) onPick(map.slots[at[0]]);
+    if (!by) return;
+    event.preventDefault();
+    const [row, column] = at ?? [0, 0];
+    read(Math.max(0, Math.min(rows - 1, row + (at ? by[0] : 0))), Math.max(0, Math.min(columns - 1, column + (at ? by[1] : 0))));
+  };
+  const leave = () => { setAt(null); onSlot(null); };
   return html`<div class="heat" ref=${ref}>
     <p class="small heat-read" aria-live="polite">${at
       ? html`<b>${relationWay(map.relations[at[1]])}</b> gives <b>${percent(map.values[at[0]][at[1]])}</b> to vector ${map.slots[at[0]]}, <i>${themes.get(map.slots[at[0]])}</i>`
-      : html`<span class="soft">Point at the map to read it.</span>`}</p>
-    <div class="heat-scroll"><canvas ref=${canvas} width=${wide} height=${high} role="img"
-      aria-label="Average attention of each relation to each memory vector; the cards below list the strongest" onMouseMove=${locate}
-      onClick=${() => at && document.getElementById(`slot-${map.slots[at[0]]}`)?.scrollIntoView({ block: "center" })}
-      onMouseLeave=${() => { setAt(null); onSlot(null); }}></canvas></div></div>`;
+      : html`<span class="soft">Point at the map, or focus it and use the arrow keys, to read it; click or Enter leads to the vector.</span>`}</p>
+    <div class="heat-frame"><span class="heat-rows small soft" aria-hidden="true">memory vectors →</span>
+      <div class="heat-scroll" role="group" aria-label="Map of attention; arrow keys move over it" tabindex="0" onKeyDown=${onKey} onBlur=${leave}>
+        <div class="heat-ground" style=${{ width: `${wide}px`, height: `${high}px` }}>
+          <canvas ref=${canvas} width=${wide} height=${high} role="img"
+            aria-label="Average attention of each relation to each memory vector; the cards below list the strongest" onMouseMove=${locate}
+            onClick=${(event) => { locate(event); if (at) onPick(map.slots[at[0]]); }} onMouseLeave=${leave}></canvas>
+          ${at && html`<span class="heat-row" style=${{ top: `${(high * at[0]) / rows}px`, height: `${high / rows}px` }}></span>
+            <span class="heat-column" style=${{ left: `${(wide * at[1]) / columns}px`, width: `${wide / columns}px` }}></span>`}
+        </div></div></div>
+    <p class="heat-scale small soft"><span>relations →</span><span class="heat-key"><i></i> 0% to 100% of a relation's attention</span></p></div>`;
 }
 
 function paint(canvas, map, wide, high) {

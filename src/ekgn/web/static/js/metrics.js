@@ -56,7 +56,7 @@ function Evaluations({ data }) {
   const rows = Object.entries(data.evaluations).map(([name, found]) => [name.replace("/", ", rule "), found.micro]);
   Object.entries(data.rule_baseline).forEach(([split, found]) => rows.push([`${split}, length-1 rules alone`, found.micro]));
   if (!rows.length) return null;
-  return html`<section class="card scroll" aria-labelledby="evaluations"><h2 id="evaluations">Evaluations</h2><table>
+  return html`<section class="card scroll" tabindex="0" aria-labelledby="evaluations"><h2 id="evaluations">Evaluations</h2><table>
     <thead><tr><th scope="col">split</th>${COLUMNS.map((name) => html`<th scope="col" key=${name}>${NAMES[name]}</th>`)}</tr></thead>
     <tbody>${rows.map(([name, found]) => html`<tr key=${name}><th scope="row">${name}</th>${COLUMNS.map((column) => html`<td key=${column}>${say(column, found?.[column])}</td>`)}</tr>`)}</tbody></table></section>`;
 }
@@ -64,7 +64,7 @@ function Evaluations({ data }) {
 function Categories({ data }) {
   const found = Object.values(data.evaluations).find((one) => one.split === "test") ?? Object.values(data.evaluations)[0];
   if (!found?.categories) return null;
-  return html`<section class="card scroll" aria-labelledby="categories"><h2 id="categories">By kind of relation</h2><table>
+  return html`<section class="card scroll" tabindex="0" aria-labelledby="categories"><h2 id="categories">By kind of relation</h2><table>
     <thead><tr><th scope="col">kind</th><th scope="col">facts</th><th scope="col">hits@10, head missing</th><th scope="col">hits@10, tail missing</th></tr></thead>
     <tbody>${Object.entries(found.categories).map(([kind, sides]) => html`<tr key=${kind}><th scope="row">${kind}</th><td>${count(sides.tail?.count ?? 0)}</td><td>${percent(sides.head?.hits_at_10)}</td><td>${percent(sides.tail?.hits_at_10)}</td></tr>`)}</tbody></table></section>`;
 }
@@ -73,14 +73,14 @@ function Categories({ data }) {
 function Reliability({ found }) {
   if (!found.reliability) return null;
   const error = found.calibration_error;
-  return html`<section class="card scroll" aria-labelledby="reliability"><h2 id="reliability">How far confidences hold</h2>
+  return html`<section class="card scroll" tabindex="0" aria-labelledby="reliability"><h2 id="reliability">How far confidences hold</h2>
     <p class="small soft">Calibration error ${error.after.toFixed(3)}, of the share ${error.before.toFixed(3)}. Under the assumption that ${found.assumption}.</p><table>
     <thead><tr><th scope="col">confidence from</th><th scope="col">candidates</th><th scope="col">mean confidence</th><th scope="col">true</th></tr></thead>
     <tbody>${found.reliability.map((row) => html`<tr key=${row.from}><th scope="row">${percent(row.from)}</th><td>${count(row.candidates)}</td><td>${percent(row.confidence)}</td><td>${percent(row.true)}</td></tr>`)}</tbody></table></section>`;
 }
 
 function PathEvaluations({ data }) {
-  return html`<section class="card scroll" aria-labelledby="evaluations"><h2 id="evaluations">Evaluations</h2><table>
+  return html`<section class="card scroll" tabindex="0" aria-labelledby="evaluations"><h2 id="evaluations">Evaluations</h2><table>
     <thead><tr><th scope="col">split and decoding</th><th scope="col">paths</th><th scope="col">correct</th><th scope="col">valid</th></tr></thead>
     <tbody>${Object.entries(data.evaluations).filter(([, found]) => found.all).map(([name, found]) => html`<tr key=${name}><th scope="row">${name}</th><td>${count(found.all.total)}</td>
       <td>${percent(found.all.correct / found.all.total)}</td><td>${percent(found.all.valid / found.all.total)}</td></tr>`)}</tbody></table></section>`;

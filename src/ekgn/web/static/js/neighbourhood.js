@@ -1,6 +1,6 @@
 // An entity in the training graph; what the model would add is dashed.
 import { html, useState, useEffect, useRef, useJson, useTitle, Loading, Trouble, Link, percent, count, runPath, relationWords, go } from "./lib.js";
-import { EntityBox, picked, wanted, empty } from "./combobox.js";
+import { EntityBox, picked, meant, empty } from "./combobox.js";
 import { questionAddress } from "./ask.js";
 import { Trail, extended } from "./trail.js";
 
@@ -18,7 +18,7 @@ export function NeighbourhoodPage({ run, params, trail }) {
     <header><h1 tabindex="-1">${data ? html`Around ${data.centre.label}` : "A neighbourhood"}</h1>
       <p class="lead">${data?.centre.description || "Pick an entity to see the facts around it, and the links the model would add."}</p></header>
     <div class="inline-form"><${EntityBox} id="around" label="Entity" run=${run.name} value=${box} onChange=${change}
-      onEnter=${() => wanted(box) && visit(wanted(box))} placeholder="an entity" /></div>
+      onEnter=${async (value) => { const id = await meant(run.name, "entities", value); if (id) visit(id); }} placeholder="an entity" /></div>
     ${loading && url && html`<${Loading} what="Drawing" />`}
     ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => go(runPath(run.name, "neighbourhood", { entity: thing.id }), { replace: true, trail })} />`}
     ${data && html`
@@ -36,7 +36,7 @@ function Links({ title, edges, data, run, trail }) {
   return html`<section class="card"><h2>${title}</h2>${edges.length ? html`<ul class="links">${edges.map((edge) => html`
     <li key=${`${edge.source}\n${edge.relation.id}\n${edge.target}`}>
       <${Link} trail=${trail} href=${questionAddress(run, edge.source === data.centre.id ? { head: edge.source, relation: edge.relation.id, target: edge.target } : { tail: edge.target, relation: edge.relation.id, target: edge.source })}>
-        <b>${name.get(edge.source)}</b> <i title=${edge.relation.label}>${relationWords(edge.relation.label)}</i> <b>${name.get(edge.target)}</b><//>
+        <b><bdi>${name.get(edge.source)}</bdi></b> <i title=${edge.relation.label}>${relationWords(edge.relation.label)}</i> <b><bdi>${name.get(edge.target)}</bdi></b><//>
       ${edge.share !== null && html`<span class="chance">${percent(edge.confidence ?? edge.share)}</span>`}</li>`)}</ul>` : html`<p class="small soft">Nothing.</p>`}</section>`;
 }
 

@@ -19,7 +19,7 @@ export function RelationPage({ run, params, trail }) {
   return html`
     <${Trail} trail=${trail} />
     ${loading && html`<${Loading} what="Comparing relations" />`}
-    ${error && html`<${Trouble} error=${error} again=${again} pick=${pick} />`}
+    ${error && html`<${Trouble} error=${error} again=${again} pick=${pick} alone />`}
     ${data && html`<header><h1 tabindex="-1"><${Sentence} question=${data.question} /></h1>
       <p class="lead">How well each relation fits, asked both ways round. Pick one to see the steps.</p></header>
       <section class="card"><ol class="answers">${data.answers.map((answer) => html`<li key=${answer.id}>
