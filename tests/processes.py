@@ -224,7 +224,8 @@ def strays(folder: Path) -> list[str]:
 def evaluated(folder: Path) -> str:
     """The results in a run's record, without when and where they were made."""
     record = RunFolder(folder).read_record()
-    found = {key: record.get(key) for key in ("evaluations", "rule_baseline")}
-    for result in record["evaluations"].values():
-        result.pop("environment")
+    found = {key: record.get(key, {}) for key in ("evaluations", "rule_baseline")}
+    for results in found.values():
+        for result in results.values():
+            result.pop("environment")
     return json.dumps(found, sort_keys=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import json
 import logging
 import os
@@ -34,10 +35,14 @@ def before(operation: str, path: Path) -> None:
 
 
 def replace_file(path: Path, write: Callable[[Path], Any]) -> None:
-    """Call write(temporary path), flush it to disk, then rename it over `path`."""
+    """Call write(temporary path), flush it to disk, then rename it over `path`.
+
+    What processes that were killed left of it is removed.
+    """
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with _errors_about(path):
         make_folder(path.parent)
+        _remove_left(path)
         try:
             aside.touch()
             mode = aside.stat().st_mode  # by the umask, which some writers do not ask
@@ -60,9 +65,7 @@ def replace_folder(folder: Path, write: Callable[[Path], Any]) -> None:
     """
     aside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     with _errors_about(folder):
-        for left in folder.parent.glob(f".{folder.name}.*.tmp"):
-            if not _is_alive(left.name.split(".")[-2]):
-                shutil.rmtree(left, ignore_errors=True)
+        _remove_left(folder)
         try:
             write(aside)
             shutil.rmtree(folder, ignore_errors=True)
@@ -71,6 +74,15 @@ def replace_folder(folder: Path, write: Callable[[Path], Any]) -> None:
             sync(folder.parent)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+
+
+def _remove_left(path: Path) -> None:
+    """Remove what processes that are no more left of a file or folder that they wrote aside."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        if not _is_alive(left.name.split(".")[-2]):
+            shutil.rmtree(left, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                left.unlink()
 
 
 def _is_alive(process: str) -> bool:
