@@ -90,8 +90,9 @@ class Curation:
         if verdict == "undone" and ids not in self.decisions.all():
             raise Problem(422, "undecided", "Nothing was decided about this fact.")
         made = self.decisions.add(Decision(*ids, verdict, self._sure(head, relation, tail), who))
-        own = [one for one in self.decisions.all().values() if one.relation == made.relation]
-        return DecisionReply(decision=made, tally=tally(own))
+        kept = list(self.decisions.all().values())
+        own = tally(one for one in kept if one.relation == made.relation)
+        return DecisionReply(decision=made, tally=own, overall=tally(kept))
 
     def evidence(self, fact: Key) -> EvidenceReply:
         """Why a fact is proposed: rules with their training facts, or the most similar head."""

@@ -13,7 +13,7 @@ from ekgn.kbc.decisions import tally
 from ekgn.web import schema
 from ekgn.web.about import about_entity
 from ekgn.web.neighbourhood import neighbourhood
-from ekgn.web.problems import Problem
+from ekgn.web.problems import Problem, shown
 from ekgn.web.served import ServedRun
 from ekgn.web.served_kbc import Asked, Read, ServedKbc
 from ekgn.web.served_paths import ServedPaths
@@ -323,6 +323,35 @@ async def explain(
     return await site_of(request).long(
         run.explain, question, first, index, goal, top, nearest, chosen
     )
+
+
+@api.get("/runs/{run}/what-if", tags=["answers"])
+async def what_if(
+    request: Request,
+    run: Kbc,
+    head: Text = None,
+    relation: Text = None,
+    tail: Text = None,
+    target: Text = None,
+    without: Annotated[
+        list[schema.LongName] | None,
+        Query(max_length=20, description="Facts to take away: head | relation | tail."),
+    ] = None,
+) -> schema.WhatIfReply:
+    """What an answer would be without some training facts, or without each that counts most."""
+    question, first, index, _ = run.question(head, relation, tail)
+    if index is None:
+        raise Problem(422, "incomplete_question", "A what-if needs a relation, and a head or tail.")
+    goal = None if target is None else run.entity(target)
+    gone = [_fact(run, text) for text in without or ()]
+    return await site_of(request).long(run.what_if, question, first, index, goal, gone)
+
+
+def _fact(run: ServedKbc, text: str) -> tuple[int, int, int]:
+    parts = [part.strip() for part in text.split(" | ")]
+    if len(parts) != 3:
+        raise Problem(422, "unreadable_fact", f"'{shown(text)}': expected head | relation | tail.")
+    return run.entity(parts[0]), run.relation(parts[1]), run.entity(parts[2])
 
 
 @api.get("/runs/{run}/memory", tags=["inside"])

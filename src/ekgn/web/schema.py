@@ -19,6 +19,7 @@ MAX_TOP = 100
 MAX_QUERIES = 256
 
 Name = Annotated[str, StringConstraints(max_length=MAX_NAME)]
+LongName = Annotated[str, StringConstraints(max_length=3 * MAX_NAME)]
 Part = Literal["head", "relation", "tail"]
 
 
@@ -205,10 +206,11 @@ class DecisionRequest(BaseModel):
 
 
 class DecisionReply(BaseModel):
-    """The decision as it was kept, and the count of its relation."""
+    """The decision as it was kept, and the counts of its relation and of all."""
 
     decision: Decision
     tally: Tally
+    overall: Tally
 
 
 class DecisionsReply(BaseModel):

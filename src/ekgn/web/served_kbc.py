@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
@@ -16,6 +17,7 @@ from ekgn.kbc.completion.roles import Floats32
 from ekgn.kbc.explain import Explanation
 from ekgn.kbc.graph import Vocabulary
 from ekgn.kbc.run import KbcRun, Predictions
+from ekgn.kbc.what_if import Fact, WhatIfs
 from ekgn.web.problems import Problem, shown
 from ekgn.web.schema import (
     Example,
@@ -28,6 +30,7 @@ from ekgn.web.schema import (
     Question,
     RunReply,
     Thing,
+    WhatIfReply,
 )
 from ekgn.web.search import NameIndex
 from ekgn.web.served import ServedRun
@@ -244,6 +247,24 @@ class ServedKbc(ServedRun):
             moves=moves(full, min(top, 6)),
             themes=self.explainer.memory.themes if self.run.settings.max_steps > 1 else [],
         )
+
+    @cached_property
+    def _what_ifs(self) -> WhatIfs:
+        """Over a model of its own: rows change while it works, and predictions go on meanwhile."""
+        return WhatIfs(self.run.graph, copy.deepcopy(self.run.model))
+
+    def what_if(
+        self, question: Question, head: int, relation: int, target: int | None, without: list[Fact]
+    ) -> WhatIfReply:
+        """An answer without some facts, or without each of those that hold it up most."""
+        if target is None:
+            best = self.run.answers([(head, relation)], top=1)[0][0]
+            target = self.run.graph.entities.index_of[best.id]
+        if without:
+            found = self._what_ifs.given(head, relation, target, without)
+        else:
+            found = self._what_ifs.most_telling(head, relation, target)
+        return WhatIfReply(question=question, answer=self.entity_thing(target), what_if=found)
 
     def _followed(self, head: int, relation: int, target: int | None) -> str | None:
         """The split that has the fact with the answer that is followed."""
