@@ -115,10 +115,10 @@ def test_no_split_has_a_fact_of_the_queue(web: TestClient, folder: Path) -> None
 def test_a_file_of_complete_is_the_queue_of_all_relations(folder: Path) -> None:
     columns = ("head", "relation", "tail", "confidence", "tail_share", "tail_rank")
     rows = [
-        (*columns, "head_share", "head_rank"),
-        ("/m/003", "borders", "/m/010", "0.9", "0.5", "1", "0.5", "1"),
-        ("/m/008", "in_continent", "/m/001", "0.4", "0.5", "1", "0.5", "1"),
-        ("/m/999", "borders", "/m/010", "0.9", "0.5", "1", "0.5", "1"),
+        (*columns, "head_share", "head_rank", "held_out"),
+        ("/m/003", "borders", "/m/010", "0.9", "0.5", "1", "0.5", "1", "none"),
+        ("/m/008", "in_continent", "/m/001", "0.4", "0.5", "1", "0.5", "1", "none"),
+        ("/m/999", "borders", "/m/010", "0.9", "0.5", "1", "0.5", "1", "none"),
     ]
     (folder / "completed.tsv").write_text("\n".join("\t".join(row) for row in rows) + "\n")
     with TestClient(create_app(Site([folder])), base_url="http://127.0.0.1") as web:

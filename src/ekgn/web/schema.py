@@ -171,6 +171,7 @@ class Candidate(BaseModel):
     tail_rank: int | None
     head_rank: int | None
     verdict: Verdict | None = None
+    held_out: str = Field(description="The split that has it: valid, test or none.")
 
 
 class MissingReply(BaseModel):

@@ -1,5 +1,5 @@
 // The queue: facts that are likely missing, decided one by one, with the keyboard alone if one likes.
-import { html, useState, useEffect, useCallback, useJson, useTitle, remember, remembered, sendJson, Link, Loading, Trouble, percent, count, runPath, relationWords, address, go } from "./lib.js";
+import { html, useState, useEffect, useCallback, useJson, useTitle, remember, remembered, sendJson, Link, Loading, Trouble, Known, percent, count, runPath, relationWords, address, go } from "./lib.js";
 import { RelationBox, empty, meant, picked } from "./combobox.js";
 import { Sentence, questionAddress } from "./ask.js";
 import { Evidence, Sure, factKey, factParts } from "./fact.js";
@@ -9,7 +9,7 @@ const KEYS = { a: "accepted", r: "rejected", s: "skip", u: "undo", e: "evidence"
 const SHOWN = 12; // of the facts to come
 
 export function CuratePage({ run, params }) {
-  const asked = { relation: params.relation, least: params.least };
+  const asked = { relation: params.relation, least: params.least, held_out: params.held_out };
   const { data, error, loading, again } = useJson(`/api${runPath(run.name, "curate", { ...asked, limit: 100 })}`);
   const [box, setBox] = useState(empty);
   useTitle("Missing facts");
@@ -25,6 +25,7 @@ export function CuratePage({ run, params }) {
       <label class="filter">Confidence <select id="curate-least" value=${params.least ?? ""} onChange=${(event) => visit({ least: event.target.value })}>
         ${LEAST.map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`)}</select></label>
       <${Who} />
+      <label class="check small"><input type="checkbox" id="curate-held-out" checked=${Boolean(params.held_out)} onChange=${(event) => visit({ held_out: event.target.checked ? "true" : "" })} /> also facts held out from training</label>
     </div>
     ${loading && html`<${Loading} what="Asking the model" />`}
     ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => visit({ relation: thing.id }, { replace: true })} />`}
@@ -116,7 +117,7 @@ function Current({ run, fact, act, shown, busy, canUndo }) {
   return html`<section class="card curate-now" aria-label="The fact to decide about">
     <p class="curate-fact"><${Sentence} question=${fact} /></p>
     <p class="small soft">${[fact.head, fact.tail].filter((thing) => thing.description).map((thing) => html`<span key=${thing.id}><bdi>${thing.label}</bdi>: ${thing.description}. </span>`)}</p>
-    <p><${Sure} fact=${fact} long /></p>
+    <p><${Sure} fact=${fact} long /> ${fact.held_out !== "none" && html`<${Known} split=${fact.held_out} />`}</p>
     <p class="actions">${button("accepted", "Accept", "a", "primary")}${button("rejected", "Reject", "r")}${button("skip", "Skip", "s")}${button("undo", "Undo", "u")}${button("evidence", "Evidence", "e")}
       <${Link} class="small" href=${steps}>every step<//></p>
     ${shown && html`<${Evidence} run=${run} fact=${fact} />`}</section>`;

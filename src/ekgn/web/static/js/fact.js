@@ -1,5 +1,5 @@
 // A fact that may be missing: how sure the model is of it, why, and what was decided.
-import { html, useState, useJson, remembered, sendJson, Loading, Trouble, percent, runPath } from "./lib.js";
+import { html, useState, useJson, remembered, sendJson, Loading, Trouble, Known, percent, runPath } from "./lib.js";
 
 export const factParts = (fact) => ({ head: fact.head.id, relation: fact.relation.id, tail: fact.tail.id });
 export const factKey = (fact) => Object.values(factParts(fact)).join("\n");
@@ -22,8 +22,13 @@ export function Evidence({ run, fact }) {
       <p class="soft">Share ${percent(data.tail_share)} (place ${data.tail_rank}) asked from its head, ${percent(data.head_share)} (place ${data.head_rank}) from its tail.</p>`}</div>`;
 }
 
-/** Accept or reject a fact where it stands in a list; the same button again takes it back. */
+/** Accept or reject a fact where it stands in a list; the same button again takes it back. A fact of a split has its mark. */
 export function Decide({ run, fact }) {
+  if (fact.held_out !== "none") return html`<${Known} split=${fact.held_out} />`;
+  return html`<${Buttons} run=${run} fact=${fact} />`;
+}
+
+function Buttons({ run, fact }) {
   const [verdict, setVerdict] = useState(fact.verdict);
   const [trouble, setTrouble] = useState("");
   const decide = async (wanted) => {

@@ -60,7 +60,7 @@ export function Drawing({ data, visit }) {
       graph = cytoscape({
         container: place.current, elements: elements(data), style: sheet(), maxZoom: 2.5, minZoom: 0.2, wheelSensitivity: 0.3,
         userZoomingEnabled: false, autoungrabify: false,
-        layout: { name: "preset", positions: places(data), padding: 36 },
+        layout: { name: "preset", positions: places(data, place.current.clientWidth < 600 ? 0.75 : 1.75), padding: 36 },
       });
       if (graph.zoom() > 1.15 || graph.zoom() < READABLE) { graph.zoom(Math.max(READABLE, Math.min(1.15, graph.zoom()))); graph.center(graph.$("[?centre]")); }
       drawn.current = graph;
@@ -79,7 +79,7 @@ export function Drawing({ data, visit }) {
 }
 
 /** Known neighbours on an inner ellipse, predicted ones on an outer; crowded rings are staggered. */
-function places(data) {
+function places(data, stretch) {
   const kinds = kindsOf(data);
   const rings = [data.nodes.filter((node) => node.id !== data.centre.id && kinds.get(node.id) !== "predicted"), data.nodes.filter((node) => kinds.get(node.id) === "predicted")];
   const found = { [data.centre.id]: { x: 0, y: 0 } };
@@ -91,7 +91,7 @@ function places(data) {
     ring.forEach((node, place) => {
       const angle = (2 * Math.PI * (place + which / 2)) / ring.length - Math.PI / 2;
       const far = radius + (crowded && place % 2 ? 55 : 0);
-      found[node.id] = { x: 1.75 * far * Math.cos(angle), y: far * Math.sin(angle) };
+      found[node.id] = { x: stretch * far * Math.cos(angle), y: far * Math.sin(angle) };
     });
     radius += crowded ? 55 : 0;
   });
