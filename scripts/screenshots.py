@@ -54,6 +54,8 @@ def shots(address: str, question: dict[str, str]) -> list[tuple[str, str, tuple[
         ("explain-phone", explain, PHONE),
         ("memory", f"{base}/memory", LAPTOP),
         ("neighbourhood", around, LAPTOP),
+        ("entity", f"{base}/entity?{urlencode({'entity': asked['head']})}", LAPTOP),
+        ("curate", f"{base}/curate?{urlencode({'relation': asked['relation']})}", LAPTOP),
     ]
 
 

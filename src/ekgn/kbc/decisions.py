@@ -76,15 +76,20 @@ class Decisions:
     def __init__(self, run: Path) -> None:
         self._folder = root_of(run)
         self.path = self._folder / FILE
+        self._kept: tuple[tuple[int, int], dict[Key, Decision]] = (0, 0), {}
 
     def all(self) -> dict[Key, Decision]:
         """What was last decided about each fact, those taken back left out, oldest first."""
-        found: dict[Key, Decision] = {}
-        for one in self._lines():
-            found.pop(one.key, None)
-            if one.verdict != "undone":
-                found[one.key] = one
-        return found
+        about = self.path.stat() if self.path.is_file() else None
+        stamp = (about.st_size, about.st_mtime_ns) if about else (0, 0)
+        if self._kept[0] != stamp:
+            found: dict[Key, Decision] = {}
+            for one in self._lines() if about else ():
+                found.pop(one.key, None)
+                if one.verdict != "undone":
+                    found[one.key] = one
+            self._kept = stamp, found
+        return self._kept[1]
 
     def add(self, decision: Decision) -> Decision:
         """Append a decision, with the time, on disk when this returns."""
@@ -104,8 +109,7 @@ class Decisions:
             return file.read() != b"\n"
 
     def _lines(self) -> Iterable[Decision]:
-        text = read_text(self.path) if self.path.is_file() else ""
-        for number, line in enumerate(text.split("\n"), 1):
+        for number, line in enumerate(read_text(self.path).split("\n"), 1):
             if not line:
                 continue
             try:

@@ -26,7 +26,7 @@ from ekgn.web.served_kbc import ServedKbc
 DEPTH = 5  # places of each question looked at
 MOST_SCORES = 10_000_000  # of entities, by the questions that one relation is asked at most
 KEPT_QUEUES = 32
-LEAST_SHARE = 0.005  # of a fact worth showing where there is no confidence
+LEAST = 0.005  # confidence, or share where there is none, of a fact worth showing
 COMPLETED = ("completed.tsv", "completed.csv", "completed.parquet")  # by `ekgn complete`
 _KEY = ["head", "relation", "tail"]
 
@@ -48,7 +48,9 @@ class Curation:
         self._asked: dict[int, Queue] = {}
         self._read: tuple[tuple[str, int], Queue] | None = None
 
-    def curate(self, relation: int | None, least: float, limit: int, skip: int) -> CurateReply:
+    def curate(
+        self, relation: int | None, least: float, with_held_out: bool, limit: int, skip: int
+    ) -> CurateReply:
         """The facts of a relation, or of all, that nobody decided about yet."""
         queue = self._queue(relation)
         decided = self.decisions.all()
@@ -57,6 +59,8 @@ class Curation:
             facts = facts.filter(pl.col("relation") == self.run.graph.relations.ids[relation])
         if least:
             facts = facts.filter(pl.col("confidence").fill_null(0.0) >= least)
+        if not with_held_out:
+            facts = facts.filter(pl.col("held_out") == "none")
         is_open = [key not in decided for key in facts.select(_KEY).iter_rows()]
         facts = facts.filter(pl.Series(is_open, dtype=pl.Boolean))
         name = None if relation is None else self.served.relation_thing(relation)
@@ -74,9 +78,10 @@ class Curation:
         )
 
     def missing(self, entity: int, most: int) -> MissingReply:
-        """The surest facts of an entity that no split has."""
-        facts = self._proposed(Wanted(entities=(entity,))).facts.head(most)
-        found = self._candidates(facts)
+        """The surest facts of an entity that training lacks; a held-out split may have them."""
+        facts = self._proposed(Wanted(entities=(entity,))).facts
+        sure = pl.coalesce("confidence", "tail_share")
+        found = self._candidates(facts.filter(sure >= LEAST).head(most))
         return MissingReply(entity=self.served.entity_thing(entity), facts=found)
 
     def decide(self, fact: Key, verdict: Verdict, who: str) -> DecisionReply:
@@ -90,8 +95,9 @@ class Curation:
         if verdict == "undone" and ids not in self.decisions.all():
             raise Problem(422, "undecided", "Nothing was decided about this fact.")
         made = self.decisions.add(Decision(*ids, verdict, self._sure(head, relation, tail), who))
-        own = [one for one in self.decisions.all().values() if one.relation == made.relation]
-        return DecisionReply(decision=made, tally=tally(own))
+        kept = list(self.decisions.all().values())
+        own = tally(one for one in kept if one.relation == made.relation)
+        return DecisionReply(decision=made, tally=own, overall=tally(kept))
 
     def evidence(self, fact: Key) -> EvidenceReply:
         """Why a fact is proposed: rules with their training facts, or the most similar head."""
@@ -163,13 +169,12 @@ class Curation:
         return found._replace(questions_left_out=len(asked) - (found.questions or 0))
 
     def _proposed(self, wanted: Wanted) -> Queue:
-        """What the run proposes, less what a split has."""
+        """What the run proposes, and which split has it."""
         run = self.run
         facts, asked = ask_all(run, Choice(depth=DEPTH), wanted, run.confidence)
-        facts = facts.filter(held_out(run, facts) == "none")
         if run.confidence is None:
-            facts = facts.filter(pl.col("tail_share") >= LEAST_SHARE)
-        columns = [named(run, facts), facts.select(_NUMBERS)]
+            facts = facts.filter(pl.col("tail_share") >= LEAST)
+        columns = [named(run, facts), facts.select(_NUMBERS), held_out(run, facts).to_frame()]
         return Queue(pl.concat(columns, how="horizontal"), asked)
 
     def _from_file(self, path: Path) -> Queue:
@@ -179,25 +184,23 @@ class Curation:
         return self._read[1]
 
     def _known_only(self, facts: pl.DataFrame) -> pl.DataFrame:
-        """The facts that this graph has the names for, less those that a split has by now."""
+        """The facts that this graph has the names for, less those that training has by now."""
         graph = self.run.graph
         entities, relations = pl.Series(graph.entities.ids), pl.Series(graph.relations.ids)
         facts = facts.filter(
-            pl.col("head").is_in(entities),
-            pl.col("relation").is_in(relations),
-            pl.col("tail").is_in(entities),
+            pl.col("head").is_in(entities.implode()),
+            pl.col("relation").is_in(relations.implode()),
+            pl.col("tail").is_in(entities.implode()),
         )
-        splits = pl.concat(
-            pl.DataFrame(
-                {
-                    "head": entities.gather(graph.split(name)[:, 0]),
-                    "relation": relations.gather(graph.split(name)[:, 1]),
-                    "tail": entities.gather(graph.split(name)[:, 2]),
-                }
-            )
-            for name in ("train", "valid", "test")
+        heads, names, tails = graph.train.T
+        known = pl.DataFrame(
+            {
+                "head": entities.gather(heads),
+                "relation": relations.gather(names),
+                "tail": entities.gather(tails),
+            }
         )
-        return facts.join(splits, on=_KEY, how="anti", maintain_order="left")
+        return facts.join(known, on=_KEY, how="anti", maintain_order="left")
 
     def _candidates(self, facts: pl.DataFrame) -> list[Candidate]:
         """Facts in words, with what was decided about them."""
@@ -210,6 +213,7 @@ class Curation:
                 tail=self.served.entity_thing(entities.index_of[row["tail"]]),
                 **{name: row[name] for name in _NUMBERS},
                 verdict=was.verdict if was else None,
+                held_out=row["held_out"],
             )
             for row in facts.iter_rows(named=True)
             for was in [decided.get((row["head"], row["relation"], row["tail"]))]
@@ -221,6 +225,7 @@ _SCHEMA = {
     **dict.fromkeys(_KEY, pl.String),
     **dict.fromkeys(_NUMBERS[:3], pl.Float64),
     **dict.fromkeys(_NUMBERS[3:], pl.Int64),
+    "held_out": pl.String,
 }
 
 

@@ -59,7 +59,7 @@ def _facts_of(served: ServedKbc, entity: int, most: int) -> tuple[Ints, int]:
 
 
 def _predictions(curation: Curation, entity: int, most: int) -> list[Link]:
-    """The surest facts of an entity that no split has."""
+    """The surest facts of an entity that training lacks."""
     graph = curation.run.graph
     found = []
     for one in curation.missing(entity, most).facts:

@@ -13,7 +13,7 @@ from ekgn.kbc.decisions import tally
 from ekgn.web import schema
 from ekgn.web.about import about_entity
 from ekgn.web.neighbourhood import neighbourhood
-from ekgn.web.problems import Problem
+from ekgn.web.problems import Problem, shown
 from ekgn.web.served import ServedRun
 from ekgn.web.served_kbc import Asked, Read, ServedKbc
 from ekgn.web.served_paths import ServedPaths
@@ -35,10 +35,10 @@ ERRORS: dict[int | str, dict[str, object]] = {
         (503, "Too busy, or it took too long."),
     )
 }
-EXPORT_KINDS = {
-    "tsv": "text/tab-separated-values; charset=utf-8",
-    "csv": "text/csv; charset=utf-8",
-    "nt": "application/n-triples; charset=utf-8",
+EXPORT_KINDS: dict[str, str] = {
+    "tsv": "text/tab-separated-values",
+    "csv": "text/csv",
+    "nt": "application/n-triples",
 }
 api = APIRouter(prefix="/api", responses=ERRORS)
 service = APIRouter(responses={code: ERRORS[code] for code in (401, 405, 414, 421)})
@@ -173,13 +173,14 @@ async def curate(
     run: Kbc,
     relation: Text = None,
     least: Annotated[float, Query(ge=0, le=1, description="Least confidence.")] = 0.0,
+    held_out: Annotated[bool, Query(description="Also facts of validation and test.")] = False,
     limit: Annotated[int, Query(ge=1, le=200, description="Most facts.")] = 50,
     skip: Annotated[int, Query(ge=0, le=10**6, description="Facts left out first.")] = 0,
 ) -> schema.CurateReply:
     """Undecided candidates: of `completed.tsv` beside the run if there is one, or of a relation."""
     site = site_of(request)
     index = None if relation is None else run.relation(relation) % run.run.graph.num_relations
-    return await site.long(site.curation(run).curate, index, least, limit, skip)
+    return await site.long(site.curation(run).curate, index, least, held_out, limit, skip)
 
 
 @api.get("/runs/{run}/evidence", tags=["completion"])
@@ -215,7 +216,12 @@ def _from_here(request: Request) -> None:
         raise Problem(403, "other_site", "Decisions are only taken from this server's own page.")
 
 
-@api.get("/runs/{run}/decisions/export", tags=["completion"], response_class=PlainTextResponse)
+@api.get(
+    "/runs/{run}/decisions/export",
+    tags=["completion"],
+    response_class=Response,
+    responses={200: {"content": {kind: {} for kind in EXPORT_KINDS.values()}}},
+)
 async def export(
     request: Request,
     run: Kbc,
@@ -323,6 +329,35 @@ async def explain(
     return await site_of(request).long(
         run.explain, question, first, index, goal, top, nearest, chosen
     )
+
+
+@api.get("/runs/{run}/what-if", tags=["answers"])
+async def what_if(
+    request: Request,
+    run: Kbc,
+    head: Text = None,
+    relation: Text = None,
+    tail: Text = None,
+    target: Text = None,
+    without: Annotated[
+        list[schema.LongName] | None,
+        Query(max_length=20, description="Facts to take away: head | relation | tail."),
+    ] = None,
+) -> schema.WhatIfReply:
+    """What an answer would be without some training facts, or without each that counts most."""
+    question, first, index, _ = run.question(head, relation, tail)
+    if index is None:
+        raise Problem(422, "incomplete_question", "A what-if needs a relation, and a head or tail.")
+    goal = None if target is None else run.entity(target)
+    gone = [_fact(run, text) for text in without or ()]
+    return await site_of(request).long(run.what_if, question, first, index, goal, gone)
+
+
+def _fact(run: ServedKbc, text: str) -> tuple[int, int, int]:
+    parts = [part.strip() for part in text.split(" | ")]
+    if len(parts) != 3:
+        raise Problem(422, "unreadable_fact", f"'{shown(text)}': expected head | relation | tail.")
+    return run.entity(parts[0]), run.relation(parts[1]), run.entity(parts[2])
 
 
 @api.get("/runs/{run}/memory", tags=["inside"])

@@ -19,6 +19,7 @@ MAX_TOP = 100
 MAX_QUERIES = 256
 
 Name = Annotated[str, StringConstraints(max_length=MAX_NAME)]
+LongName = Annotated[str, StringConstraints(max_length=3 * MAX_NAME)]
 Part = Literal["head", "relation", "tail"]
 
 
@@ -170,6 +171,7 @@ class Candidate(BaseModel):
     tail_rank: int | None
     head_rank: int | None
     verdict: Verdict | None = None
+    held_out: str = Field(description="The split that has it: valid, test or none.")
 
 
 class MissingReply(BaseModel):
@@ -205,10 +207,11 @@ class DecisionRequest(BaseModel):
 
 
 class DecisionReply(BaseModel):
-    """The decision as it was kept, and the count of its relation."""
+    """The decision as it was kept, and the counts of its relation and of all."""
 
     decision: Decision
     tally: Tally
+    overall: Tally
 
 
 class DecisionsReply(BaseModel):

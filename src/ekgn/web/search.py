@@ -13,13 +13,14 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Match = Literal["exact", "prefix", "word", "similar"]
+MATCHES: tuple[Match, ...] = get_args(Match)  # the best first
 
 MAX_QUERY = 80  # letters of a query that are looked at
 KEPT_LETTERS = 48  # letters of a name's suffix that are sorted by

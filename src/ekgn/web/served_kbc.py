@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
@@ -16,6 +17,7 @@ from ekgn.kbc.completion.roles import Floats32
 from ekgn.kbc.explain import Explanation
 from ekgn.kbc.graph import Vocabulary
 from ekgn.kbc.run import KbcRun, Predictions
+from ekgn.kbc.what_if import Fact, WhatIf, WhatIfs
 from ekgn.web.problems import Problem, shown
 from ekgn.web.schema import (
     Example,
@@ -28,14 +30,16 @@ from ekgn.web.schema import (
     Question,
     RunReply,
     Thing,
+    WhatIfReply,
 )
-from ekgn.web.search import NameIndex
+from ekgn.web.search import MATCHES, NameIndex
 from ekgn.web.served import ServedRun
 
 SCORE_BYTES = 64 * 2**20  # of scores that one batch may hold
 EXPLAIN_DEPTH = 50  # ranks looked at to say how answers move
 HEAT_MAP_RELATIONS = 240
 EXAMPLES = 6
+KEPT_WHAT_IFS = 64
 USUAL = 0.5  # of an entity's kind, to call a relation it lacks a gap
 
 
@@ -65,6 +69,7 @@ class ServedKbc(ServedRun):
             graph.relations.labels, graph.relations.ids, self.relation_facts
         )
         self.explainer = run.explainer
+        self._kept_what_ifs: dict[tuple[int, int, int, tuple[Fact, ...]], WhatIf] = {}
         self.batch_size = int(np.clip(SCORE_BYTES // (4 * graph.num_entities), 1, 64))
 
     def prepare(self) -> None:
@@ -188,7 +193,8 @@ class ServedKbc(ServedRun):
     def search_relations(self, text: str, limit: int, of: int | None, side: str) -> list[Hit]:
         """Relations by name, prefix or typo.
 
-        With an entity those come first that it lacks and most of its kind have, then its own.
+        With an entity those come first that it lacks and most of its kind have, then its own;
+        what was typed counts more.
         """
         counts = self.relation_facts if of is None else self.relations_of(of, side)
         hits = {hit.index: hit.match for hit in self._relations.search(text, len(counts))}
@@ -197,6 +203,8 @@ class ServedKbc(ServedRun):
             usual = self.usual_relations(of, side)
             is_gap = (counts == 0) & (usual >= USUAL)
             order.sort(key=lambda index: (not is_gap[index], counts[index] == 0, -usual[index]))
+        if text.strip():
+            order.sort(key=lambda index: MATCHES.index(hits[index]))
         names = self.run.graph.relations
         return [
             Hit(**thing(names, index).model_dump(), facts=int(counts[index]), match=hits[index])
@@ -244,6 +252,34 @@ class ServedKbc(ServedRun):
             moves=moves(full, min(top, 6)),
             themes=self.explainer.memory.themes if self.run.settings.max_steps > 1 else [],
         )
+
+    @cached_property
+    def _what_ifs(self) -> WhatIfs:
+        """Over a model of its own: rows change while it works, and predictions go on meanwhile."""
+        return WhatIfs(self.run.graph, copy.deepcopy(self.run.model))
+
+    def what_if(
+        self, question: Question, head: int, relation: int, target: int | None, without: list[Fact]
+    ) -> WhatIfReply:
+        """An answer without some facts, or without each of those that hold it up most."""
+        if target is None:
+            best = self.run.answers([(head, relation)], top=1)[0][0]
+            target = self.run.graph.entities.index_of[best.id]
+        found = self._changed(head, relation, target, tuple(without))
+        return WhatIfReply(question=question, answer=self.entity_thing(target), what_if=found)
+
+    def _changed(self, head: int, relation: int, target: int, without: tuple[Fact, ...]) -> WhatIf:
+        """Kept for a while: what took too long for one request is there for the next."""
+        key = head, relation, target, without
+        if key not in self._kept_what_ifs:
+            if len(self._kept_what_ifs) >= KEPT_WHAT_IFS:
+                self._kept_what_ifs.pop(next(iter(self._kept_what_ifs)))
+            if without:
+                found = self._what_ifs.given(head, relation, target, without)
+            else:
+                found = self._what_ifs.most_telling(head, relation, target)
+            self._kept_what_ifs[key] = found
+        return self._kept_what_ifs[key]
 
     def _followed(self, head: int, relation: int, target: int | None) -> str | None:
         """The split that has the fact with the answer that is followed."""

@@ -1,5 +1,5 @@
 // The frame: which page an address means, the way between pages, the server's absence.
-import { html, render, useState, useEffect, useJson, fetchJson, Link, Loading, Trouble, go, runPath } from "./lib.js";
+import { html, render, useState, useEffect, useJson, fetchJson, Link, Loading, Trouble, go, remember, runPath } from "./lib.js";
 import { Home } from "./home.js";
 import { EntityPage } from "./entity.js";
 import { ExplainPage } from "./explain.js";
@@ -8,16 +8,18 @@ import { MemoryPage } from "./memory.js";
 import { MetricsPage } from "./metrics.js";
 import { NeighbourhoodPage } from "./neighbourhood.js";
 import { PathsPage } from "./paths.js";
+import { CuratePage } from "./curate.js";
 import { DocsPage } from "./docs.js";
+import { questionAddress } from "./ask.js";
 import { focusHeading, restoreScroll, watchScroll } from "./place.js";
 
 const PAGES = {
-  kbc: { "": Home, entity: EntityPage, explain: ExplainPage, predict: RelationPage, memory: MemoryPage, neighbourhood: NeighbourhoodPage, metrics: MetricsPage },
+  kbc: { "": Home, entity: EntityPage, explain: ExplainPage, predict: RelationPage, memory: MemoryPage, neighbourhood: NeighbourhoodPage, curate: CuratePage, metrics: MetricsPage },
   paths: { "": PathsPage, paths: PathsPage, metrics: MetricsPage },
 };
 const ANY_PAGES = { "": MetricsPage, metrics: MetricsPage }; // of every other task
 const TABS = {
-  kbc: [["", "Ask"], ["memory", "Memory"], ["neighbourhood", "Neighbourhood"], ["metrics", "Measurements"]],
+  kbc: [["", "Ask"], ["memory", "Memory"], ["neighbourhood", "Neighbourhood"], ["curate", "Missing facts"], ["metrics", "Measurements"]],
   paths: [["paths", "Paths"], ["metrics", "Measurements"]],
 };
 const ANY_TABS = [["", "Measurements"]];
@@ -81,17 +83,25 @@ function toggleTheme() {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
-  try { localStorage.setItem("ekgn-theme", root.dataset.theme); } catch { /* storage can be switched off */ }
+  remember("ekgn-theme", root.dataset.theme);
 }
 
-function Top({ runs, run, page, first }) {
+/** Where a tab leads: to the same entity or question, if there is one at hand. */
+function tabAddress(run, name, { entity, head, relation, tail }) {
+  if (run.task !== "kbc") return runPath(run.name, name);
+  const asked = { head, relation, tail };
+  if (name === "") return questionAddress(run.name, head || tail ? asked : { head: entity }) ?? runPath(run.name);
+  return runPath(run.name, name, { entity: entity ?? head ?? tail, ...asked });
+}
+
+function Top({ runs, run, page, params, first }) {
   const tabs = run ? TABS[run.task] ?? ANY_TABS : [];
   const tab = ["entity", "explain", "predict"].includes(page) ? "" : run?.task === "paths" && page === "" ? "paths" : page;
   return html`<header class="top"><a class="skip" href="#main">To the content</a><div class="top-inner">
     <${Link} class="brand" href=${run ? runPath(run.name) : "/"}><img src="/static/icon.svg" alt="" width="26" height="26" />ekgn explorer<//>
     ${runs?.length > 1 ? html`<select class="run-choice" aria-label="Run" value=${run?.name ?? ""} onChange=${(event) => go(runPath(event.target.value))}>
       ${runs.map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}</select>` : run && html`<span class="soft small">${run.name}</span>`}
-    <nav aria-label="Pages">${tabs.map(([name, words]) => html`<${Link} key=${name} href=${runPath(run.name, name)} aria-current=${first === "runs" && tab === name ? "page" : undefined}>${words}<//>`)}
+    <nav aria-label="Pages">${tabs.map(([name, words]) => html`<${Link} key=${name} href=${tabAddress(run, name, params)} aria-current=${first === "runs" && tab === name ? "page" : undefined}>${words}<//>`)}
       <${Link} href="/api-docs" aria-current=${first === "api-docs" ? "page" : undefined}>API<//></nav>
     <button class="icon-button" aria-label="Switch between light and dark" title="Light or dark" onClick=${toggleTheme}>
       <svg viewBox="0 0 20 20" fill="none" stroke="currentColor" stroke-width="1.600"><circle cx="10" cy="10" r="7" /><path d="M10 3a7 7 0 0 1 0 14z" fill="currentColor" /></svg></button>
@@ -121,7 +131,7 @@ function App() {
   const run = runs && (place.first === "runs" ? runs.find((one) => one.name === place.run) : runs[0]);
   const twin = place.first === "runs" ? `/api${place.url}` : place.first === "api-docs" ? "/api/openapi.json" : "/api/runs";
   return html`
-    <${Top} runs=${runs} run=${run} page=${place.page} first=${place.first === "" ? "runs" : place.first} />
+    <${Top} runs=${runs} run=${run} page=${place.page} params=${place.params} first=${place.first === "" ? "runs" : place.first} />
     ${away && html`<p class="away" role="status">The server does not answer. Trying again…</p>`}
     <main id="main" tabindex="-1">
       ${!data && !error && html`<${Loading} what="Opening" />`}

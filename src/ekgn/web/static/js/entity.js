@@ -1,6 +1,8 @@
-// One entity: what can be asked about it.
-import { html, useJson, useTitle, Link, Loading, Trouble, count, runPath, relationWords, go } from "./lib.js";
+// One entity: what is known of it, what is likely missing, what its kind has and it lacks, its neighbourhood.
+import { html, useState, useJson, useTitle, Link, Loading, Trouble, count, percent, runPath, relationWords, go } from "./lib.js";
 import { AskForm, questionAddress } from "./ask.js";
+import { Decide, Evidence, Sure, factKey } from "./fact.js";
+import { Drawing, Key } from "./neighbourhood.js";
 import { Trail, extended } from "./trail.js";
 
 export function EntityPage({ run, params, trail }) {
@@ -18,20 +20,60 @@ export function EntityPage({ run, params, trail }) {
         <p class="lead">${data.entity.description || data.entity.id}${" · "}${count(data.facts)} training facts</p>
       </header>
       <div class="two">
-        <${Asks} title=${`${data.entity.label} … what?`} hits=${data.as_head} trail=${here}
-          address=${(hit) => questionAddress(run.name, { head: data.entity.id, relation: hit.id })} />
-        <${Asks} title=${`What … ${data.entity.label}?`} hits=${data.as_tail} trail=${here}
-          address=${(hit) => questionAddress(run.name, { relation: hit.id, tail: data.entity.id })} />
+        <section class="card" aria-labelledby="known"><h2 id="known">Known</h2><${KnownFacts} run=${run.name} data=${data} trail=${here} /></section>
+        <div class="stack">
+          <${Missing} key=${data.entity.id} run=${run.name} entity=${data.entity} trail=${here} />
+          <${Gaps} run=${run.name} data=${data} trail=${here} />
+        </div>
       </div>
-      <p><${Link} href=${runPath(run.name, "neighbourhood", { entity: data.entity.id })}>Draw its neighbourhood<//></p>`}
+      <${Around} key=${data.entity.id} run=${run.name} entity=${data.entity} trail=${here} />`}
     <${AskForm} run=${run.name} start=${{ head: data?.entity ?? params.entity }} trail=${here} />`;
 }
 
-function Asks({ title, hits, address, trail }) {
-  return html`<section class="card"><h2>${title}</h2>
-    ${hits.length ? html`<ul class="asks">${hits.map((hit) => html`<li key=${hit.id}>
-      <${Link} href=${address(hit)} trail=${trail} title=${hit.label}>${relationWords(hit.label)}<//>
-      <span class="small soft">${count(hit.facts)} known</span></li>`)}</ul>`
-    : html`<p class="soft small">No training fact this way round. You can still ask below.</p>`}
-  </section>`;
+/** A relation of an entity as a question: from its own end. */
+const asking = (run, entity, { relation, side }) =>
+  questionAddress(run, side === "head" ? { head: entity.id, relation: relation.id } : { relation: relation.id, tail: entity.id });
+
+/** "borders …" of a head, "… borders" of a tail. */
+const Way = ({ relation, side }) => html`${side === "tail" && "… "}<i>${relationWords(relation.label)}</i>${side === "head" && " …"}`;
+
+function KnownFacts({ run, data, trail }) {
+  if (!data.known.length) return html`<p class="soft small">Training has no fact of it: whatever the model says of it is a guess.</p>`;
+  return html`<dl class="known-facts">${data.known.map((group) => html`<div key=${`${group.side} ${group.relation.id}`}>
+    <dt class="asks"><${Link} href=${asking(run, data.entity, group)} trail=${trail} title=${group.relation.label}><${Way} ...${group} /><//> <span class="small soft">${count(group.facts)}</span></dt>
+    <dd>${group.others.map((thing, place) => html`${place > 0 && ", "}<${Link} key=${thing.id} href=${runPath(run, "entity", { entity: thing.id })} trail=${trail} title=${thing.description || thing.id}><bdi>${thing.label}</bdi><//>`)}
+      ${group.facts > group.others.length && html`<span class="soft"> and ${count(group.facts - group.others.length)} more</span>`}</dd></div>`)}</dl>`;
+}
+
+function Missing({ run, entity, trail }) {
+  const { data, error, loading, again } = useJson(`/api${runPath(run, "missing", { entity: entity.id, most: 10 })}`);
+  return html`<section class="card" aria-labelledby="missing"><h2 id="missing">Likely missing</h2>
+    ${loading && html`<${Loading} what="Asking the model" />`}
+    ${error && html`<${Trouble} error=${error} again=${again} />`}
+    ${data && !data.facts.length && html`<p class="small soft">Nothing that the model would add.</p>`}
+    ${data && html`<ul class="links missing">${data.facts.map((fact) => html`<${MissingFact} key=${factKey(fact)} run=${run} fact=${fact} trail=${trail} />`)}</ul>`}</section>`;
+}
+
+function MissingFact({ run, fact, trail }) {
+  const [shown, setShown] = useState(false);
+  const steps = questionAddress(run, { head: fact.head.id, relation: fact.relation.id, target: fact.tail.id });
+  return html`<li><div class="missing-fact">
+      <${Link} href=${steps} trail=${trail}><b><bdi>${fact.head.label}</bdi></b> <i>${relationWords(fact.relation.label)}</i> <b><bdi>${fact.tail.label}</bdi></b><//>
+      <span class="missing-side"><${Sure} fact=${fact} /><button class="quiet" aria-expanded=${shown} onClick=${() => setShown(!shown)}>Why</button><${Decide} run=${run} fact=${fact} /></span></div>
+    ${shown && html`<${Evidence} run=${run} fact=${fact} />`}</li>`;
+}
+
+function Gaps({ run, data, trail }) {
+  if (!data.gaps.length) return null;
+  return html`<section class="card" aria-labelledby="gaps"><h2 id="gaps">It lacks what its kind has</h2>
+    <ul class="asks gaps">${data.gaps.map((gap) => html`<li key=${`${gap.side} ${gap.relation.id}`}>
+      <${Link} href=${asking(run, data.entity, gap)} trail=${trail}><${Way} ...${gap} /><//><span class="small soft">${percent(gap.usual)} of its kind</span></li>`)}</ul></section>`;
+}
+
+function Around({ run, entity, trail }) {
+  const { data } = useJson(`/api${runPath(run, "neighbourhood", { entity: entity.id, facts: 24, predicted: 6 })}`);
+  if (!data || data.nodes.length < 2) return null;
+  return html`<section aria-labelledby="around-it"><div class="section-head"><h2 id="around-it">Around it</h2>
+      <${Link} class="small" href=${runPath(run, "neighbourhood", { entity: entity.id })} trail=${trail}>Draw its neighbourhood<//></div>
+    <${Drawing} data=${data} visit=${(id) => go(runPath(run, "entity", { entity: id }), { trail })} /><${Key} data=${data} /></section>`;
 }

@@ -2,6 +2,7 @@
 import { html, useState, useEffect, useJson, useTitle, Link, Loading, Trouble, Known, percent, runPath, relationWords, isInverse, go } from "./lib.js";
 import { AskForm, Sentence, questionAddress, questionText } from "./ask.js";
 import { AttentionStrip, BumpChart } from "./charts.js";
+import { WhatIf } from "./whatif.js";
 import { Trail, extended } from "./trail.js";
 
 export function ExplainPage({ run, params, trail }) {
@@ -66,7 +67,8 @@ function Answered({ run, reply, trail }) {
     </div>
     <section class="card" aria-labelledby="answers"><h2 id="answers">Its answers <span class="soft small">pick one to ask on</span></h2>
       <${Answers} answers=${explanation.answers} about=${about} trail=${trail} />
-    </section>`;
+    </section>
+    <${WhatIf} run=${run.name} question=${question} answer=${target ?? best} />`;
 }
 
 const SPLITS = { train: "a training fact", valid: "a validation fact", test: "a test fact" };

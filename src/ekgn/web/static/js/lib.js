@@ -27,11 +27,15 @@ export class ApiError extends Error {
   }
 }
 
+/** Send JSON to the API; the reply, or an ApiError. */
+export const sendJson = (url, body) =>
+  fetchJson(url, undefined, { method: "POST", body: JSON.stringify(body), headers: { accept: "application/json", "content-type": "application/json" } });
+
 /** JSON from the API; every failure is an ApiError. */
-export async function fetchJson(url, signal) {
+export async function fetchJson(url, signal, options = { headers: { accept: "application/json" } }) {
   let reply;
   try {
-    reply = await fetch(url, { signal, headers: { accept: "application/json" }, credentials: "same-origin" });
+    reply = await fetch(url, { signal, credentials: "same-origin", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     dispatchEvent(new Event("ekgn:offline"));
@@ -70,6 +74,15 @@ export function useJson(url) {
   }, [state.error, again]);
   // Until the effect ran, the state still belongs to the page before.
   return state.url === url || state.loading || !url ? { ...state, again } : { loading: true, again };
+}
+
+/** What this browser keeps under a name, if it keeps anything. */
+export function remembered(name) {
+  try { return localStorage.getItem(name) ?? ""; } catch { return ""; /* storage can be switched off */ }
+}
+
+export function remember(name, value) {
+  try { localStorage.setItem(name, value); } catch { /* storage can be switched off */ }
 }
 
 export function useTitle(text) {

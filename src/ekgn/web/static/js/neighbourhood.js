@@ -23,13 +23,16 @@ export function NeighbourhoodPage({ run, params, trail }) {
     ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => go(runPath(run.name, "neighbourhood", { entity: thing.id }), { replace: true, trail })} />`}
     ${data && html`
       <${Drawing} data=${data} visit=${visit} />
-      <p class="legend small soft"><span class="edge-key"></span> training fact <span class="edge-key dashed"></span> predicted link
-        ${data.facts_left_out > 0 && html`· ${count(data.facts_left_out)} more facts are not drawn`} · click a name to move there</p>
+      <${Key} data=${data} />
       <div class="two">
         <${Links} title="The model would add" edges=${data.edges.filter((edge) => edge.kind === "predicted")} data=${data} run=${run.name} trail=${here} />
         <${Links} title="Training says" edges=${data.edges.filter((edge) => edge.kind === "train" && [edge.source, edge.target].includes(data.centre.id))} data=${data} run=${run.name} trail=${here} />
       </div>`}`;
 }
+
+/** What the lines of the drawing mean. */
+export const Key = ({ data }) => html`<p class="legend small soft"><span class="edge-key"></span> training fact <span class="edge-key dashed"></span> predicted link
+  ${data.facts_left_out > 0 && html`· ${count(data.facts_left_out)} more facts are not drawn`} · click a name to move there, drag to move, + and − to zoom</p>`;
 
 function Links({ title, edges, data, run, trail }) {
   const name = new Map(data.nodes.map((node) => [node.id, node.label]));
@@ -40,11 +43,14 @@ function Links({ title, edges, data, run, trail }) {
       ${edge.share !== null && html`<span class="chance">${percent(edge.confidence ?? edge.share)}</span>`}</li>`)}</ul>` : html`<p class="small soft">Nothing.</p>`}</section>`;
 }
 
+const READABLE = 11 / 12; // of the drawing's scale, below which names are smaller than 11 pixels
 const short = (text, most = 26) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
-function Drawing({ data, visit }) {
+export function Drawing({ data, visit }) {
   const place = useRef(null);
+  const drawn = useRef(null);
   const [failed, setFailed] = useState(false);
+  const zoom = (by) => { const graph = drawn.current; graph?.zoom({ level: graph.zoom() * by, renderedPosition: { x: graph.width() / 2, y: graph.height() / 2 } }); };
   useEffect(() => {
     let graph = null;
     let gone = false;
@@ -54,9 +60,10 @@ function Drawing({ data, visit }) {
       graph = cytoscape({
         container: place.current, elements: elements(data), style: sheet(), maxZoom: 2.5, minZoom: 0.2, wheelSensitivity: 0.3,
         userZoomingEnabled: false, autoungrabify: false,
-        layout: { name: "preset", positions: places(data), padding: 36 },
+        layout: { name: "preset", positions: places(data, place.current.clientWidth < 600 ? 0.75 : 1.75), padding: 36 },
       });
-      if (graph.zoom() > 1.15) { graph.zoom(1.15); graph.center(); }
+      if (graph.zoom() > 1.15 || graph.zoom() < READABLE) { graph.zoom(Math.max(READABLE, Math.min(1.15, graph.zoom()))); graph.center(graph.$("[?centre]")); }
+      drawn.current = graph;
       graph.on("tap", "node", (event) => { if (!event.target.data("centre")) visit(event.target.id()); });
       graph.on("mouseover", "node, edge", (event) => event.target.addClass("lit"));
       graph.on("mouseout", "node, edge", (event) => event.target.removeClass("lit"));
@@ -67,11 +74,12 @@ function Drawing({ data, visit }) {
     return () => { gone = true; watch.disconnect(); graph?.destroy(); };
   }, [data]);
   if (failed) return html`<p class="soft">The drawing could not be loaded; the lists below say the same.</p>`;
-  return html`<div class="graph card" ref=${place} role="img" aria-label=${`${data.nodes.length} entities around ${data.centre.label}; the lists below say the same in words`}></div>`;
+  return html`<div class="graph-frame"><div class="graph card" ref=${place} role="img" aria-label=${`${data.nodes.length} entities around ${data.centre.label}; the lists say the same in words`}></div>
+    <span class="zoom"><button aria-label="Larger" onClick=${() => zoom(1.3)}>+</button><button aria-label="Smaller" onClick=${() => zoom(1 / 1.3)}>−</button></span></div>`;
 }
 
 /** Known neighbours on an inner ellipse, predicted ones on an outer; crowded rings are staggered. */
-function places(data) {
+function places(data, stretch) {
   const kinds = kindsOf(data);
   const rings = [data.nodes.filter((node) => node.id !== data.centre.id && kinds.get(node.id) !== "predicted"), data.nodes.filter((node) => kinds.get(node.id) === "predicted")];
   const found = { [data.centre.id]: { x: 0, y: 0 } };
@@ -83,7 +91,7 @@ function places(data) {
     ring.forEach((node, place) => {
       const angle = (2 * Math.PI * (place + which / 2)) / ring.length - Math.PI / 2;
       const far = radius + (crowded && place % 2 ? 55 : 0);
-      found[node.id] = { x: 1.75 * far * Math.cos(angle), y: far * Math.sin(angle) };
+      found[node.id] = { x: stretch * far * Math.cos(angle), y: far * Math.sin(angle) };
     });
     radius += crowded ? 55 : 0;
   });

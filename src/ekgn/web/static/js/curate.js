@@ -1,0 +1,142 @@
+// The queue: facts that are likely missing, decided one by one, with the keyboard alone if one likes.
+import { html, useState, useEffect, useCallback, useJson, useTitle, remember, remembered, sendJson, Link, Loading, Trouble, Known, percent, count, runPath, relationWords, address, go } from "./lib.js";
+import { RelationBox, empty, meant, picked } from "./combobox.js";
+import { Sentence, questionAddress } from "./ask.js";
+import { Evidence, Sure, factKey, factParts } from "./fact.js";
+
+const LEAST = [["", "any confidence"], ["0.25", "from 25%"], ["0.5", "from 50%"], ["0.75", "from 75%"], ["0.9", "from 90%"]];
+const KEYS = { a: "accepted", r: "rejected", s: "skip", u: "undo", e: "evidence" };
+const SHOWN = 12; // of the facts to come
+
+export function CuratePage({ run, params }) {
+  const asked = { relation: params.relation, least: params.least, held_out: params.held_out };
+  const { data, error, loading, again } = useJson(`/api${runPath(run.name, "curate", { ...asked, limit: 100 })}`);
+  const [box, setBox] = useState(empty);
+  useTitle("Missing facts");
+  useEffect(() => setBox(data?.relation ? picked(data.relation, relationWords) : params.relation ? { text: params.relation, thing: null } : empty), [data, params.relation]);
+  const visit = (more, options) => go(runPath(run.name, "curate", { ...asked, ...more }), options);
+  const change = (value) => { setBox(value); if (value.thing) visit({ relation: value.thing.id }); else if (!value.text && params.relation) visit({ relation: "" }); };
+  return html`
+    <header><h1 tabindex="-1">Facts that may be missing</h1>
+      <p class="lead">What the model would add, the surest first. Decide one after the other; what you decide is kept in a file beside the run.</p></header>
+    <div class="filters">
+      <div class="inline-form"><${RelationBox} id="curate-relation" label="Relation" run=${run.name} value=${box} onChange=${change} placeholder=${data?.has_file ? "all relations" : "a relation"}
+        onEnter=${async (value) => visit({ relation: await meant(run.name, "relations", value) })} /></div>
+      <label class="filter">Confidence <select id="curate-least" value=${params.least ?? ""} onChange=${(event) => visit({ least: event.target.value })}>
+        ${LEAST.map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`)}</select></label>
+      <${Who} />
+      <label class="check small"><input type="checkbox" id="curate-held-out" checked=${Boolean(params.held_out)} onChange=${(event) => visit({ held_out: event.target.checked ? "true" : "" })} /> also facts held out from training</label>
+    </div>
+    ${loading && html`<${Loading} what="Asking the model" />`}
+    ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => visit({ relation: thing.id }, { replace: true })} />`}
+    ${data && !data.relation && !data.has_file && html`<${Choose} run=${run.name} />`}
+    ${data && (data.relation || data.has_file) && html`<${Queue} key=${JSON.stringify(asked)} run=${run.name} data=${data} again=${again} />`}`;
+}
+
+/** Who decides: kept in this browser, and written beside each decision. */
+function Who() {
+  const [name, setName] = useState(() => remembered("ekgn-who"));
+  const keep = (event) => { setName(event.target.value); remember("ekgn-who", event.target.value); };
+  return html`<label class="filter">Your name <input id="curate-who" value=${name} maxlength="80" autocomplete="name" placeholder="kept with decisions" onInput=${keep} /></label>`;
+}
+
+/** Without a file of the whole graph, a relation must be chosen. */
+function Choose({ run }) {
+  const { data } = useJson(`/api${runPath(run, "relations", { limit: 24 })}`);
+  return html`<section class="card"><h2>Choose a relation</h2>
+    <p class="small soft">Or have the queue of the whole graph: <code>ekgn complete RUN --out RUN/completed.tsv</code>, then start the server anew.</p>
+    <ul class="chips choices">${(data?.hits ?? []).map((hit) => html`<li key=${hit.id}><${Link} class="chip" href=${runPath(run, "curate", { relation: hit.id })}>
+      <b>${relationWords(hit.label)}</b><span>${count(hit.facts)} known</span><//></li>`)}</ul></section>`;
+}
+
+function Queue({ run, data, again }) {
+  const [facts, setFacts] = useState(data.facts);
+  const [done, setDone] = useState([]); // [fact, verdict], the latest last; skipped ones too
+  const [tally, setTally] = useState(data.tally);
+  const [shown, setShown] = useState(false);
+  const [trouble, setTrouble] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const fact = facts[0];
+  const url = `/api${runPath(run, "decisions")}`;
+
+  const send = async (one, verdict) => {
+    setBusy(true);
+    setTrouble(null);
+    try {
+      const reply = await sendJson(url, { ...factParts(one), verdict, who: remembered("ekgn-who").trim() });
+      setTally(data.relation ? reply.tally : reply.overall);
+      return true;
+    } catch (error) { setTrouble(error); return false; } finally { setBusy(false); }
+  };
+  const act = useCallback(async (what) => {
+    if (busy) return;
+    if (what === "evidence") { setShown((now) => !now); return; }
+    if (what === "undo") {
+      const last = done[done.length - 1];
+      if (!last || (last[1] !== "skip" && !(await send(last[0], "undone")))) return;
+      setFacts([last[0], ...facts.filter((one) => one !== last[0])]);
+      setDone(done.slice(0, -1));
+      return;
+    }
+    if (!fact || (what !== "skip" && !(await send(fact, what)))) return;
+    setFacts(what === "skip" ? [...facts.slice(1), fact] : facts.slice(1));
+    setDone([...done, [fact, what]]);
+    setShown(false);
+  }, [busy, done, facts, fact]);
+  useEffect(() => {
+    const onKey = (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || /^(input|textarea|select)$/i.test(event.target.tagName)) return;
+      const what = KEYS[event.key.toLowerCase()];
+      if (what) { event.preventDefault(); act(what); }
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, [act]);
+  const last = done[done.length - 1];
+  const left = data.open - done.filter(([, verdict]) => verdict !== "skip").length;
+  return html`
+    <p class="visually-hidden" role="status">${last ? `${WORDS[last[1]]}: ${factWords(last[0])}.` : ""} ${fact ? `Now: ${factWords(fact)}` : "The queue is empty."}</p>
+    ${trouble && html`<${Trouble} error=${trouble} />`}
+    ${fact ? html`<${Current} key=${factKey(fact)} run=${run} fact=${fact} act=${act} shown=${shown} busy=${busy} canUndo=${done.length > 0} />`
+      : html`<section class="card curate-now"><p>Nothing is left to decide here.</p>
+        <p class="actions"><button onClick=${() => act("undo")} disabled=${!done.length}>Undo <kbd>u</kbd></button> ${left > 0 && html`<button onClick=${again}>More</button>`}</p></section>`}
+    <div class="two">
+      <section class="card"><h2>So far</h2><${Counted} tally=${tally} data=${data} left=${left} /><${Exports} run=${run} /></section>
+      <section class="card"><h2>Next</h2><ol class="coming">${facts.slice(1, 1 + SHOWN).map((one) => html`<li key=${factKey(one)}><span><${Words} fact=${one} /></span><${Sure} fact=${one} /></li>`)}</ol>
+        ${facts.length < 2 && html`<p class="small soft">Nothing.</p>`}</section>
+    </div>`;
+}
+
+const WORDS = { accepted: "Accepted", rejected: "Rejected", skip: "Skipped" };
+const factWords = (fact) => `${fact.head.label} ${relationWords(fact.relation.label)} ${fact.tail.label}`;
+const Words = ({ fact }) => html`<bdi>${fact.head.label}</bdi> <i>${relationWords(fact.relation.label)}</i> <bdi>${fact.tail.label}</bdi>`;
+
+function Current({ run, fact, act, shown, busy, canUndo }) {
+  const steps = questionAddress(run, { head: fact.head.id, relation: fact.relation.id, target: fact.tail.id });
+  const button = (what, words, key, kind = "") => html`<button class=${kind} data-act=${what} disabled=${busy || (what === "undo" && !canUndo)} onClick=${() => act(what)} aria-expanded=${what === "evidence" ? shown : undefined}>${words} <kbd>${key}</kbd></button>`;
+  return html`<section class="card curate-now" aria-label="The fact to decide about">
+    <p class="curate-fact"><${Sentence} question=${fact} /></p>
+    <p class="small soft">${[fact.head, fact.tail].filter((thing) => thing.description).map((thing) => html`<span key=${thing.id}><bdi>${thing.label}</bdi>: ${thing.description}. </span>`)}</p>
+    <p><${Sure} fact=${fact} long /> ${fact.held_out !== "none" && html`<${Known} split=${fact.held_out} />`}</p>
+    <p class="actions">${button("accepted", "Accept", "a", "primary")}${button("rejected", "Reject", "r")}${button("skip", "Skip", "s")}${button("undo", "Undo", "u")}${button("evidence", "Evidence", "e")}
+      <${Link} class="small" href=${steps}>every step<//></p>
+    ${shown && html`<${Evidence} run=${run} fact=${fact} />`}</section>`;
+}
+
+/** What came true of what was promised. */
+function Counted({ tally, data, left }) {
+  const decided = tally.accepted + tally.rejected;
+  return html`<dl class="tally"><div><dt>accepted</dt><dd data-count="accepted">${count(tally.accepted)}</dd></div><div><dt>rejected</dt><dd data-count="rejected">${count(tally.rejected)}</dd></div>
+      <div><dt>left</dt><dd data-count="left">${count(left)}</dd></div></dl>
+    <p class="small soft">${decided ? html`Precision so far <b data-count="precision">${percent(tally.precision)}</b>; their confidences promised <b data-count="promised">${percent(tally.promised)}</b>.` : "Nothing is decided yet."}
+      ${!data.has_confidence && " This run has no confidence yet: ekgn complete fits one. Until then facts are in the order of their shares."}
+      ${data.has_confidence && " A confidence counts facts in no split as false, so the truth can be better."}</p>
+    ${data.questions_left_out > 0 && html`<p class="small soft">Of the best-known entities: ${count(data.questions_left_out)} questions more were too many for one visit. A file has them all: <code>ekgn complete RUN --out RUN/completed.tsv</code>.</p>`}`;
+}
+
+function Exports({ run }) {
+  const file = (verdict, form) => address(`/api/runs/${encodeURIComponent(run)}/decisions/export`, { verdict, form });
+  return html`<p class="small">Accepted facts as ${["tsv", "csv", "nt"].map((form, place) => html`${place > 0 && ", "}<a key=${form} href=${file("accepted", form)} download>${form.toUpperCase()}</a>`)};
+      rejected ones as <a href=${file("rejected", "tsv")} download>TSV</a>; <a href=${file("all", "csv")} download>all as CSV</a>.</p>
+    <p class="small soft">The run takes the accepted ones in without training anew: <code>ekgn extend RUN accepted.tsv</code>. The rejected ones check a completion: <code>ekgn complete RUN --negatives rejected.tsv</code>.</p>`;
+}

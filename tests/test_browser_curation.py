@@ -1,0 +1,97 @@
+"""Working on a graph in a real browser: deciding about missing facts, the entity as a hub."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tests.browsing import address, browser, expect, needs_chromium, page
+
+__all__ = ["address", "browser", "page"]
+pytestmark = needs_chromium
+
+
+def test_a_queue_is_decided_by_keyboard_and_taken_back(page: Any, address: str) -> None:
+    page.goto(f"{address}/runs/atlas/curate")
+    page.locator(".choices a").filter(has_text=re.compile("^in continent")).first.click()
+    now = page.locator(".curate-fact")
+    expect(now).to_be_visible()
+    left = page.locator("[data-count=left]")
+    start, first = int(left.inner_text()), now.inner_text()
+    page.locator("#curate-who").fill("Ada")
+    page.locator("h1").click()
+
+    page.keyboard.press("e")
+    expect(page.locator(".evidence")).to_contain_text("Share")
+    page.keyboard.press("a")
+    expect(page.locator("[data-count=accepted]")).to_have_text("1")
+    expect(now).not_to_have_text(first)
+    second = now.inner_text()
+    page.keyboard.press("s")
+    expect(now).not_to_have_text(second)
+    page.keyboard.press("r")
+    expect(page.locator("[data-count=rejected]")).to_have_text("1")
+    expect(page.locator("[data-count=precision]")).to_have_text("50%")
+    expect(left).to_have_text(str(start - 2))
+
+    kept = page.request.get(f"{address}/api/runs/atlas/decisions").json()["decisions"]
+    assert [(one["verdict"], one["who"]) for one in kept] == [
+        ("accepted", "Ada"),
+        ("rejected", "Ada"),
+    ]
+    page.keyboard.press("u")
+    expect(page.locator("[data-count=rejected]")).to_have_text("0")
+    page.keyboard.press("u")
+    expect(now).to_have_text(second)
+    page.keyboard.press("u")
+    expect(now).to_have_text(first)
+    expect(page.locator("[data-count=accepted]")).to_have_text("0")
+    expect(page.get_by_role("link", name="TSV").first).to_have_attribute(
+        "href", re.compile("verdict=accepted&form=tsv")
+    )
+    expect(page.get_by_text("ekgn extend RUN accepted.tsv")).to_be_visible()
+
+
+def test_an_entity_is_a_hub(page: Any, address: str) -> None:
+    page.goto(f"{address}/runs/atlas/entity?entity=Portugal")
+    expect(page.locator(".known-facts")).to_contain_text("borders")
+    expect(page.locator(".gaps")).to_contain_text("in continent")
+    missing = page.locator(".missing > li").first
+    missing.get_by_role("button", name="Why").click()
+    expect(missing.locator(".evidence")).to_contain_text("Share")
+    accept = missing.get_by_role("button", name="Accept")
+    accept.click()
+    expect(accept).to_have_attribute("aria-pressed", "true")
+    page.reload()
+    expect(accept).to_have_attribute("aria-pressed", "true")
+    accept.click()
+    expect(accept).to_have_attribute("aria-pressed", "false")
+    expect(page.locator(".graph[data-drawn]")).to_be_visible()
+
+
+def test_tabs_keep_what_is_at_hand(page: Any, address: str) -> None:
+    page.goto(f"{address}/runs/atlas/explain?head=Portugal&relation=in_continent")
+    expect(page.locator(".step")).to_have_count(3)
+    tabs = page.get_by_role("navigation", name="Pages")
+    tabs.get_by_role("link", name="Neighbourhood").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Around Portugal")
+    tabs.get_by_role("link", name="Memory").click()
+    expect(page.locator(".relation-use h2")).to_have_text("in continent")
+    tabs.get_by_role("link", name="Missing facts").click()
+    expect(page.locator(".curate-fact")).to_contain_text("in continent")
+    tabs.get_by_role("link", name="Ask").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(
+        re.compile(r"Portugal\s+in continent")
+    )
+
+
+def test_an_answer_moves_without_a_fact(page: Any, address: str) -> None:
+    page.goto(f"{address}/runs/atlas/explain?head=France&relation=in_continent")
+    page.locator(".what-if button").click()
+    changes = page.locator(".changes li")
+    expect(changes.first).to_contain_text("→")
+    changes.first.get_by_role("checkbox").check()
+    expect(page.locator(".together")).to_contain_text("Without it")
+    if changes.count() > 1:
+        changes.nth(1).get_by_role("checkbox").check()
+        expect(page.locator(".together")).to_contain_text("these 2")
