@@ -67,7 +67,7 @@ class Batches:
     def __len__(self) -> int:
         return -(-self.instances // self._settings.batch_size)
 
-    def __call__(self, epoch: int, index: int, done: float = 0.0) -> Batch:
+    def __call__(self, epoch: int, index: int) -> Batch:
         """Batch `index` of epoch `epoch`."""
         if self._order[0] != epoch:
             shuffled = np.random.default_rng([self._settings.seed, epoch])
