@@ -49,13 +49,14 @@ def shots(address: str, question: dict[str, str]) -> list[tuple[str, str, tuple[
     asked = question or {part: example[part]["id"] for part in ("head", "relation")}
     explain = f"{base}/explain?{urlencode(asked)}"
     around = f"{base}/neighbourhood?{urlencode({'entity': asked['head']})}"
+    queue = {"relation": asked["relation"], "held_out": "true"}
     return [
         ("explain", explain, LAPTOP),
         ("explain-phone", explain, PHONE),
         ("memory", f"{base}/memory", LAPTOP),
         ("neighbourhood", around, LAPTOP),
         ("entity", f"{base}/entity?{urlencode({'entity': asked['head']})}", LAPTOP),
-        ("curate", f"{base}/curate?{urlencode({'relation': asked['relation']})}", LAPTOP),
+        ("curate", f"{base}/curate?{urlencode(queue)}", LAPTOP),
     ]
 
 

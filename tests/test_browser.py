@@ -194,6 +194,7 @@ def test_dark_and_light(page: Any, address: str) -> None:
         "/memory",
         "/metrics",
         "/neighbourhood?entity=France",
+        "/curate?relation=in_continent",
     ],
 )
 def test_a_phone_is_wide_enough(page: Any, address: str, path: str) -> None:

@@ -25,7 +25,7 @@ from ekgn.web.served_kbc import ServedKbc
 
 DEPTH = 5  # places of each question looked at
 MOST_SCORES = 10_000_000  # of entities, by the questions that one relation is asked at most
-KEPT_QUEUES = 32
+KEPT_QUEUES = 64
 LEAST = 0.005  # confidence, or share where there is none, of a fact worth showing
 COMPLETED = ("completed.tsv", "completed.csv", "completed.parquet")  # by `ekgn complete`
 _KEY = ["head", "relation", "tail"]
@@ -45,7 +45,7 @@ class Curation:
     def __init__(self, served: ServedKbc) -> None:
         self.served, self.run = served, served.run
         self.decisions = Decisions(self.run.path)
-        self._asked: dict[int, Queue] = {}
+        self._asked: dict[Wanted, Queue] = {}
         self._read: tuple[tuple[str, int], Queue] | None = None
 
     def curate(
@@ -149,11 +149,7 @@ class Curation:
             return self._from_file(self._file)
         if relation is None:
             return Queue(pl.DataFrame(schema=_SCHEMA), None)
-        if relation not in self._asked:
-            if len(self._asked) >= KEPT_QUEUES:
-                self._asked.pop(next(iter(self._asked)))
-            self._asked[relation] = self._of_relation(relation)
-        return self._asked[relation]
+        return self._of_relation(relation)
 
     def _of_relation(self, relation: int) -> Queue:
         """The facts of a relation, by as many questions as the work of one visit allows."""
@@ -169,7 +165,14 @@ class Curation:
         return found._replace(questions_left_out=len(asked) - (found.questions or 0))
 
     def _proposed(self, wanted: Wanted) -> Queue:
-        """What the run proposes, and which split has it."""
+        """What the run proposes, and which split has it; kept for a while."""
+        if wanted not in self._asked:
+            if len(self._asked) >= KEPT_QUEUES:
+                self._asked.pop(next(iter(self._asked)))
+            self._asked[wanted] = self._ask(wanted)
+        return self._asked[wanted]
+
+    def _ask(self, wanted: Wanted) -> Queue:
         run = self.run
         facts, asked = ask_all(run, Choice(depth=DEPTH), wanted, run.confidence)
         if run.confidence is None:
