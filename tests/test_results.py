@@ -109,3 +109,17 @@ def test_the_figures_of_the_growth_page_are_those_of_the_records() -> None:
         found = removed[name]
         assert f"| {found['removed']} | {found['mrr']:.3f} | {found['drop']:.3f} |" in page
     assert f"| 0 | {removed['retrained']['mrr']:.3f} | |" in page
+
+
+def test_the_figures_of_the_completion_page_are_those_of_the_record() -> None:
+    page = (ROOT / "docs" / "completion.md").read_text(encoding="utf-8")
+    record = json.loads((ROOT / "results" / "backtest" / "world.json").read_text())
+    found = record["backtest"]["random"]
+    for one in found["curve"]:
+        if one["facts"] in (100, 200, 500, 1000):
+            numbers = (one["confidence"], one["precision"], one["recall"])
+            assert f"| {one['facts']} | {' | '.join(f'{n:.3f}' for n in numbers)} |" in page
+    kept = found["at_promise"]
+    assert f"kept {kept['facts']} facts with a precision of {kept['precision']:.3f}" in page
+    error = record["confidence"]["valid"]["calibration_error_first"]
+    assert f"from {error['before']:.3f} (of the share) to {error['after']:.3f}" in page
