@@ -70,13 +70,22 @@ def test_out_is_a_run_of_its_own(run: Path, tmp_path: Path) -> None:
         KbcRun(run).extend(tmp_path / "new.tsv", out=tmp_path / "other")
 
 
+def test_what_is_there_already_changes_nothing(run: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.tsv"
+    again.write_text("person_0\tnext\tperson_1\n")
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    done = KbcRun(run).extend(again)
+    assert done.adds_nothing and done.already_known == 1
+    after = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    assert {path: time for path, time in after.items() if path.name != ".lock"} == {
+        path: time for path, time in before.items() if path.name != ".lock"
+    }
+
+
 def test_what_cannot_be_added_is_one_error(run: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.tsv"
     bad.write_text("person_1\tnexxt\tperson_2\n")
     with pytest.raises(EkgnError, match=r"Unknown relation 'nexxt'.*next"):
-        KbcRun(run).extend(bad)
-    bad.write_text("person_0\tnext\tperson_1\n")
-    with pytest.raises(EkgnError, match="Nothing to add"):
         KbcRun(run).extend(bad)
     KbcRun(run).extend(tmp_path / "new.tsv")
     with pytest.raises(EkgnError, match="was extended after its training"):

@@ -177,6 +177,19 @@ def test_an_interrupt_that_a_library_makes_an_error_of_is_still_one(tmp_path: Pa
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 130)
 
 
+def test_a_signal_that_was_put_off_is_a_wish_too() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)}
+    try:
+        for number in before:
+            signal.signal(number, signal.default_int_handler)
+        with pytest.raises(KeyboardInterrupt), StopSignals() as signals:
+            signal.raise_signal(signal.SIGALRM)
+            assert signals.wanted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_ignored_signals_stay_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

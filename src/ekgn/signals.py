@@ -12,6 +12,17 @@ from typing import Any, Self
 log = logging.getLogger(__name__)
 
 
+def stopping() -> list[int]:
+    """The signals that ask to stop: Ctrl-C, SIGTERM, and one of them put off by the command line.
+
+    The command line puts off a signal that comes at a bad moment, by SIGALRM with the same handler.
+    """
+    put_off = signal.getsignal(signal.SIGALRM) == signal.getsignal(signal.SIGTERM)
+    both = [signal.SIGINT, signal.SIGTERM]
+    numbers = [*both, signal.SIGALRM] if put_off else both
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 class StopSignals:
     """While open, the first Ctrl-C or SIGTERM sets `wanted`; a second one interrupts at once.
 
@@ -25,9 +36,8 @@ class StopSignals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, self._note)
+            for number in stopping():
+                self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(

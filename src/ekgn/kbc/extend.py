@@ -64,6 +64,11 @@ class Extension:
     seconds: float
     date: str
 
+    @property
+    def adds_nothing(self) -> bool:
+        """Whether the run has all of it already."""
+        return not (self.facts or self.names or self.refresh)
+
 
 @dataclass(frozen=True)
 class _Grown:
@@ -79,7 +84,10 @@ class _Grown:
 def extend(
     path: Path, file: Path, names: Sequence[Path] = (), out: Path | None = None, refresh: int = 0
 ) -> Extension:
-    """Add the facts of a file to a run, in place or (`out`) as a new run."""
+    """Add the facts of a file to a run, in place or (`out`) as a new run.
+
+    A run that has them all already stays as it is.
+    """
     began, root = time.monotonic(), root_of(path)
     if out and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise EkgnError(f"{out} exists already: give --out a folder that is not there yet.")
@@ -111,6 +119,8 @@ def extend(
             date=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         written = _Written(folder, task, model, checkpoint, extension)
+        if extension.adds_nothing:  # as after a kill when all was done: the run is as it should be
+            return extension
         if out:
             replace_folder(out, written.write)
         else:
@@ -161,8 +171,6 @@ def grow(graph: KnowledgeGraph, given: TripleFile, names: Sequence[Path]) -> _Gr
     grown = dataclasses.replace(
         graph, entities=entities, train=np.concatenate([graph.train, added])
     ).with_names(found)
-    if not len(added) and not found:
-        raise EkgnError("Nothing to add: every fact of the file is in the run already.")
     return _Grown(grown, added, int(in_train.sum()), int(held_out.sum()), len(found))
 
 

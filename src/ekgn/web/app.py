@@ -58,6 +58,7 @@ def create_routes(site: Site, token: str | None = None) -> FastAPI:
         openapi_url="/api/openapi.json",
         docs_url=None,  # both bring scripts from elsewhere; the page has its own
         redoc_url=None,
+        redirect_slashes=False,  # it fails on a query that is no text
         lifespan=lifespan,
     )
     app.state.site = site

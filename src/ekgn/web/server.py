@@ -21,6 +21,7 @@ from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ekgn.errors import EkgnError
+from ekgn.signals import stopping
 from ekgn.web.app import create_app
 from ekgn.web.guard import LEAST_TOKEN, is_loopback
 from ekgn.web.site import Site
@@ -133,7 +134,7 @@ class Server(uvicorn.Server):
             self.should_exit = True
 
         try:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in stopping():
                 handlers[number] = signal.signal(number, stop)
         except ValueError:  # not the main thread, where signals do not arrive
             pass
