@@ -124,7 +124,5 @@ def test_the_figures_of_the_completion_page_are_those_of_the_record() -> None:
     error = record["confidence"]["valid"]["calibration_error_first"]
     assert f"from {error['before']:.3f} (of the share) to {error['after']:.3f}" in page
     large = json.loads((ROOT / "results" / "completion" / "fb15k-237.json").read_text())
-    error = large["confidence"]["calibration_error_first"]
+    error = large["confidence"]["valid"]["calibration_error_first"]
     assert f"fell from {error['before']:.3f} to {error['after']:.3f}" in page
-    assert f"({large['completion']['questions']:,} questions)" in page
-    assert f"took {large['processor_seconds']:.0f} seconds of one core" in page

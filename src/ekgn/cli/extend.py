@@ -67,7 +67,7 @@ def _words(done: Extension, run: str, undone: bool, out: Path | None) -> str:
     added = f"{done.facts:,} facts, {done.entities:,} entities and {done.names:,} names"
     if undone:
         return f"Taken back from {run}: {added} of {done.file}."
-    if done.adds_nothing:
+    if done.adds_nothing and not out:
         return f"Nothing to add: every fact of {done.file} is in {run} already."
     lines = [f"{added} of {done.file} are in {out or run}, after {done.seconds:.1f} s."]
     if done.already_known:

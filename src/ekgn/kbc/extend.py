@@ -119,11 +119,9 @@ def extend(
             date=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         written = _Written(folder, task, model, checkpoint, extension)
-        if extension.adds_nothing:  # as after a kill when all was done: the run is as it should be
-            return extension
         if out:
             replace_folder(out, written.write)
-        else:
+        elif not extension.adds_nothing:  # else all is there: as after a kill at the very end
             number = int(folder.path.name) + 1 if folder.path != root else 1
             replace_folder(root / EXTENDED / str(number), written.write)
             write_json(root / POINTER, {"current": number})
