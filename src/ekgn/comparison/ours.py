@@ -36,7 +36,7 @@ _PRODUCT = "every entity, N3 chosen on validation, Adagrad, after Lacroix et al.
 SOURCES = {"ekgn": "the default, preset auto"} | dict.fromkeys(list(CHANGES)[1:], _PRODUCT)
 
 PRESET = "auto"
-MOST_EPOCHS = 100  # the default is 25; on a small graph more only learn it by heart
+MOST_EPOCHS = 100  # on a small graph more only learn it by heart
 TIMED = 0.02  # share of the budget in which updates are timed
 CAREFUL = 0.97  # of the time that is left is planned for
 
