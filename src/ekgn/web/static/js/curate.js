@@ -1,5 +1,5 @@
 // The queue: facts that are likely missing, decided one by one, with the keyboard alone if one likes.
-import { html, useState, useEffect, useCallback, useJson, useTitle, remember, remembered, sendJson, Link, Loading, Trouble, Known, percent, count, runPath, relationWords, address, go } from "./lib.js";
+import { html, useState, useEffect, useCallback, useRef, useJson, useTitle, remember, remembered, sendJson, Link, Loading, Trouble, Known, percent, count, runPath, relationWords, address, go } from "./lib.js";
 import { RelationBox, empty, meant, picked } from "./combobox.js";
 import { Sentence, questionAddress } from "./ask.js";
 import { Evidence, Sure, factKey, factParts } from "./fact.js";
@@ -50,39 +50,38 @@ function Choose({ run }) {
 }
 
 function Queue({ run, data, again }) {
-  const [facts, setFacts] = useState(data.facts);
-  const [done, setDone] = useState([]); // [fact, verdict], the latest last; skipped ones too
+  // What is at hand now, read by keys that come faster than the page is drawn; `done` holds { fact, verdict }, the latest last, skipped ones too.
+  const hand = useRef({ facts: data.facts, done: [] });
+  const sent = useRef(Promise.resolve()); // decisions go out one after the other
+  const [, draw] = useState(0);
   const [tally, setTally] = useState(data.tally);
   const [shown, setShown] = useState(false);
   const [trouble, setTrouble] = useState(null);
-  const [busy, setBusy] = useState(false);
+  const { facts, done } = hand.current;
   const fact = facts[0];
-  const url = `/api${runPath(run, "decisions")}`;
 
-  const send = async (one, verdict) => {
-    setBusy(true);
-    setTrouble(null);
-    try {
-      const reply = await sendJson(url, { ...factParts(one), verdict, who: remembered("ekgn-who").trim() });
-      setTally(data.relation ? reply.tally : reply.overall);
-      return true;
-    } catch (error) { setTrouble(error); return false; } finally { setBusy(false); }
-  };
-  const act = useCallback(async (what) => {
-    if (busy) return;
+  const act = useCallback((what) => {
+    const take = (facts, done) => { hand.current = { facts, done }; draw((drawn) => drawn + 1); };
+    const others = (one) => hand.current.facts.filter((other) => other !== one);
+    const decide = (entry) => take(entry.verdict === "skip" ? [...others(entry.fact), entry.fact] : others(entry.fact), [...hand.current.done, entry]);
+    const takeBack = (entry) => take([entry.fact, ...others(entry.fact)], hand.current.done.filter((other) => other !== entry));
+    const send = (entry, verdict, otherwise) => {
+      if (entry.verdict === "skip") return;
+      setTrouble(null);
+      sent.current = sent.current.then(async () => {
+        try {
+          const reply = await sendJson(`/api${runPath(run, "decisions")}`, { ...factParts(entry.fact), verdict, who: remembered("ekgn-who").trim() });
+          setTally(data.relation ? reply.tally : reply.overall);
+        } catch (error) { setTrouble(error); otherwise(entry); }
+      });
+    };
     if (what === "evidence") { setShown((now) => !now); return; }
-    if (what === "undo") {
-      const last = done[done.length - 1];
-      if (!last || (last[1] !== "skip" && !(await send(last[0], "undone")))) return;
-      setFacts([last[0], ...facts.filter((one) => one !== last[0])]);
-      setDone(done.slice(0, -1));
-      return;
-    }
-    if (!fact || (what !== "skip" && !(await send(fact, what)))) return;
-    setFacts(what === "skip" ? [...facts.slice(1), fact] : facts.slice(1));
-    setDone([...done, [fact, what]]);
+    const entry = what === "undo" ? hand.current.done.at(-1) : hand.current.facts[0] && { fact: hand.current.facts[0], verdict: what };
+    if (!entry) return;
     setShown(false);
-  }, [busy, done, facts, fact]);
+    if (what === "undo") { takeBack(entry); send(entry, "undone", decide); }
+    else { decide(entry); send(entry, what, takeBack); }
+  }, [run, data]);
   useEffect(() => {
     const onKey = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || /^(input|textarea|select)$/i.test(event.target.tagName)) return;
@@ -92,12 +91,12 @@ function Queue({ run, data, again }) {
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
   }, [act]);
-  const last = done[done.length - 1];
-  const left = data.open - done.filter(([, verdict]) => verdict !== "skip").length;
+  const last = done.at(-1);
+  const left = data.open - done.filter((entry) => entry.verdict !== "skip").length;
   return html`
-    <p class="visually-hidden" role="status">${last ? `${WORDS[last[1]]}: ${factWords(last[0])}.` : ""} ${fact ? `Now: ${factWords(fact)}` : "The queue is empty."}</p>
+    <p class="visually-hidden" role="status">${last ? `${WORDS[last.verdict]}: ${factWords(last.fact)}.` : ""} ${fact ? `Now: ${factWords(fact)}` : "The queue is empty."}</p>
     ${trouble && html`<${Trouble} error=${trouble} />`}
-    ${fact ? html`<${Current} key=${factKey(fact)} run=${run} fact=${fact} act=${act} shown=${shown} busy=${busy} canUndo=${done.length > 0} />`
+    ${fact ? html`<${Current} key=${factKey(fact)} run=${run} fact=${fact} act=${act} shown=${shown} canUndo=${done.length > 0} />`
       : html`<section class="card curate-now"><p>Nothing is left to decide here.</p>
         <p class="actions"><button onClick=${() => act("undo")} disabled=${!done.length}>Undo <kbd>u</kbd></button> ${left > 0 && html`<button onClick=${again}>More</button>`}</p></section>`}
     <div class="two">
@@ -111,9 +110,9 @@ const WORDS = { accepted: "Accepted", rejected: "Rejected", skip: "Skipped" };
 const factWords = (fact) => `${fact.head.label} ${relationWords(fact.relation.label)} ${fact.tail.label}`;
 const Words = ({ fact }) => html`<bdi>${fact.head.label}</bdi> <i>${relationWords(fact.relation.label)}</i> <bdi>${fact.tail.label}</bdi>`;
 
-function Current({ run, fact, act, shown, busy, canUndo }) {
+function Current({ run, fact, act, shown, canUndo }) {
   const steps = questionAddress(run, { head: fact.head.id, relation: fact.relation.id, target: fact.tail.id });
-  const button = (what, words, key, kind = "") => html`<button class=${kind} data-act=${what} disabled=${busy || (what === "undo" && !canUndo)} onClick=${() => act(what)} aria-expanded=${what === "evidence" ? shown : undefined}>${words} <kbd>${key}</kbd></button>`;
+  const button = (what, words, key, kind = "") => html`<button class=${kind} data-act=${what} disabled=${what === "undo" && !canUndo} onClick=${() => act(what)} aria-expanded=${what === "evidence" ? shown : undefined}>${words} <kbd>${key}</kbd></button>`;
   return html`<section class="card curate-now" aria-label="The fact to decide about">
     <p class="curate-fact"><${Sentence} question=${fact} /></p>
     <p class="small soft">${[fact.head, fact.tail].filter((thing) => thing.description).map((thing) => html`<span key=${thing.id}><bdi>${thing.label}</bdi>: ${thing.description}. </span>`)}</p>
