@@ -15,6 +15,11 @@ Touched = dict[Tensor, Tensor | None]
 """For each table, the rows that an update changed; None: all of them."""
 
 
+def rate_factor(done: float, decay_from: float) -> float:
+    """1, then falling linearly to 0 from `decay_from` on, `done` of it being over."""
+    return 1.0 if done <= decay_from else (1 - done) / (1 - decay_from)
+
+
 class RowSgd(torch.optim.Optimizer):
     """w ← w - η g, on the rows that have a gradient."""
 

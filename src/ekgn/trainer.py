@@ -35,7 +35,7 @@ from ekgn.checkpoint import (
 from ekgn.config import Settings
 from ekgn.errors import EkgnError
 from ekgn.files import append_line, locked, replace_file, write_json
-from ekgn.optimizers import Optimizers
+from ekgn.optimizers import Optimizers, rate_factor
 from ekgn.records import environment
 from ekgn.signals import StopSignals
 
@@ -296,12 +296,12 @@ class Trainer:
 
     def _rate_factor(self) -> float:
         """In each phase 1, then falling linearly to 0 from `decay_from` of the phase on."""
-        done, from_ = self._done(), self.settings.decay_from
+        done = self._done()
         bounds = [*self.settings.phases(), 1.0]
         start = max(share for share in bounds[:-1] if share <= done)
         end = min((share for share in bounds if share > done), default=1.0)
         within = (done - start) / (end - start) if end > start else 1.0
-        return 1.0 if within <= from_ else (1 - within) / (1 - from_)
+        return rate_factor(within, self.settings.decay_from)
 
     def _validation_is_due(self) -> bool:
         return self.progress.step % (self.settings.valid_every * self.per_epoch) == 0

@@ -17,7 +17,7 @@ import ekgn
 from ekgn import api
 from ekgn.checkpoint import RunFolder
 from ekgn.comparison.budget import TRIAL, Budget, valid_hits
-from ekgn.kbc.choose import OPEN, PENALTIES, TRIED_SIZE
+from ekgn.kbc.choose import OPEN, PENALTIES, TRIED_SIZE, rate_under
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.settings import KbcSettings
@@ -78,7 +78,8 @@ def _plan(graph: KnowledgeGraph, name: str, budget: Budget, seed: int, folder: P
     penalty = max(tried, key=lambda one: one["hits_at_10"])["penalty"]
     updates = min(_updates_within(first, budget), MOST_EPOCHS * first.per_epoch)
     epochs = math.ceil(updates / first.per_epoch)
-    chosen = {"penalty": penalty, "epochs": epochs, "valid_every": epochs}
+    rate = rate_under(penalty)
+    chosen = {"penalty": penalty, "learning_rate": rate, "epochs": epochs, "valid_every": epochs}
     settings = first.task.settings.model_copy(update=chosen)
     sizes = {name: getattr(settings, name) for name in OPEN}
     task = _Task(graph, settings, {**sizes, "penalty": penalty, "tried": tried})
@@ -100,7 +101,8 @@ def _try(
 ) -> dict[str, float]:
     """A short training of small vectors with one penalty, and what it reaches on validation."""
     small = min(TRIED_SIZE, settings.embedding_dim)
-    changes = {"penalty": penalty, "embedding_dim": small, "max_steps": 1}
+    rate = rate_under(penalty)
+    changes = {"penalty": penalty, "learning_rate": rate, "embedding_dim": small, "max_steps": 1}
     task = KbcTask(graph, settings.model_copy(update=changes))
     trainer = Trainer(task, RunFolder(Path("unused")))
     end = budget.spent + TRIAL * budget.seconds
@@ -111,6 +113,7 @@ def _try(
         hits = valid_hits(scorer(trainer.model.eval()), graph, settings.seed)
     return {
         "penalty": penalty,
+        "learning_rate": rate,
         "hits_at_10": hits,
         "epochs": trainer.progress.step / trainer.per_epoch,
     }

@@ -1,8 +1,10 @@
 """What the default leaves open, chosen for the graph at hand: a setting whose value says so.
 
 Sizes follow from counts, by the rules written here. The penalty does not: one graph is best learned
-by heart, another is not, and no count says which. So a few penalties are tried in short trainings
-of small vectors, and validation decides, by hits@10.
+by heart, another is not, and no count says which. So a few penalties are tried and validation
+decides: by MRR in trainings of the run's own size and length where these take seconds, else by
+hits@10 in short trainings of small vectors, where MRR would favour what starts fast. The learning
+rate follows from the penalty: one that holds the vectors small bears a higher rate.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -23,7 +26,7 @@ from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.ranking import Metrics, filter_answers, rank_split
 from ekgn.kbc.settings import STEPS, KbcSettings
-from ekgn.optimizers import Optimizers
+from ekgn.optimizers import Optimizers, rate_factor
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +34,19 @@ EXACT_OPERATIONS = 4e13  # of an epoch: beyond it the softmax is sampled
 SIZES, SIZED_OPERATIONS = (800, 400, 256), 1.1e13  # the largest size with such an exact epoch
 SAMPLED = 2_000
 # The values that leave a setting open.
-OPEN = {"batch_size": 0, "embedding_dim": 0, "held_out": -1.0, "negatives": -1, "penalty": -1.0}
+OPEN = {
+    "batch_size": 0,
+    "embedding_dim": 0,
+    "held_out": -1.0,
+    "learning_rate": 0.0,
+    "negatives": -1,
+    "penalty": -1.0,
+}
 SPARED, SPARED_OF = 0.05, 40_000  # share of the facts held out for the steps, of at least so many
 PENALTIES = (0.003, 0.05, 0.1)
 TRIED_SIZE, TRIED_UPDATES, TRIED_FACTS = 128, 800, 2_000
+WHOLE_OPERATIONS = 5e11  # of a training of the product: up to here it is tried as it will be
+STRONG, RATE, STRONG_RATE = 0.02, 0.1, 0.3  # the rate under penalties from STRONG on
 EFFICIENCY = 0.75  # of the product rate, in a whole training
 OnProgress = Callable[[int, int], None]
 """Called with how many updates were done now, and how many there are in all."""
@@ -42,9 +54,10 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Tried:
-    """A penalty, and what a short training with it reached on validation."""
+    """A penalty, and what a training with it reached on validation."""
 
     penalty: float
+    learning_rate: float
     hits_at_10: float
     mrr: float
     mean_rank: float
@@ -62,11 +75,18 @@ def choose(
     why: dict[str, Any] = {name: value for name, value in found.items() if name in left}
     chosen = settings.model_copy(update=why)
     if "penalty" in left:
-        tried = try_penalties(graph, chosen, on_progress)
-        best = max(tried, key=lambda one: one.hits_at_10).penalty if tried else PENALTIES[1]
-        chosen = chosen.model_copy(update={"penalty": best})
-        why |= {"penalty": best, "tried": [asdict(one) for one in tried]}
-    return chosen, why
+        tried, by = try_penalties(graph, chosen, on_progress)
+        best = max(tried, key=attrgetter(by)).penalty if tried else PENALTIES[1]
+        why |= {"penalty": best, "tried": [asdict(one) for one in tried], "by": by}
+    if "learning_rate" in left:
+        why["learning_rate"] = rate_under(why.get("penalty", chosen.penalty))
+    found = {name: why[name] for name in left}
+    return settings.model_copy(update=found), why
+
+
+def rate_under(penalty: float) -> float:
+    """The learning rate that a penalty bears."""
+    return STRONG_RATE if penalty >= STRONG else RATE
 
 
 def by_counts(graph: KnowledgeGraph, settings: KbcSettings) -> dict[str, float]:
@@ -118,18 +138,29 @@ def _product_rate(settings: KbcSettings) -> float:
 
 def try_penalties(
     graph: KnowledgeGraph, settings: KbcSettings, on_progress: OnProgress | None = None
-) -> list[Tried]:
-    """A short training of the first answer with each penalty; none where nothing is held out."""
+) -> tuple[list[Tried], str]:
+    """A training of the first answer with each penalty, and the metric that decides.
+
+    Whole trainings where these are cheap, else short ones; none where nothing is held out.
+    """
     if not len(graph.valid):
-        return []
-    small = min(TRIED_SIZE, settings.embedding_dim)
+        return [], "none"
+    queries = len(Answers(graph.train, graph.num_relations))
+    products = queries * (settings.negatives or graph.num_entities) * settings.embedding_dim
+    whole = 6.0 * settings.epochs * products <= WHOLE_OPERATIONS
+    changes: dict[str, Any] = {"max_steps": 1}
+    if not whole:
+        changes["embedding_dim"] = min(TRIED_SIZE, settings.embedding_dim)
+        per_epoch = math.ceil(queries / settings.batch_size)
+        changes |= {"epochs": max(2, math.ceil(TRIED_UPDATES / per_epoch)), "decay_from": 1.0}
     tried = []
     for penalty in PENALTIES:
-        changes = {"embedding_dim": small, "penalty": penalty, "max_steps": 1}
+        rate = settings.learning_rate or rate_under(penalty)
+        changes |= {"penalty": penalty, "learning_rate": rate}
         one = _try(graph, settings.model_copy(update=changes), on_progress)
         log.info("penalty %g: validation hits@10 %.1f%%", penalty, 100 * one.hits_at_10)
         tried.append(one)
-    return tried
+    return tried, "mrr" if whole else "hits_at_10"
 
 
 def _try(graph: KnowledgeGraph, settings: KbcSettings, on_progress: OnProgress | None) -> Tried:
@@ -137,11 +168,10 @@ def _try(graph: KnowledgeGraph, settings: KbcSettings, on_progress: OnProgress |
     model = KbcModel(graph.num_entities, graph.num_relations, settings)
     optimizers = Optimizers(model, settings)
     batches = Batches(Answers(graph.train, graph.num_relations), graph.num_entities, settings)
-    epochs = max(2, math.ceil(TRIED_UPDATES / len(batches)))
-    total = epochs * len(batches)
+    total = settings.epochs * len(batches)
     for step in range(total):
         loss = model.loss(batches(*divmod(step, len(batches))), 0.0)
-        optimizers.update(loss.total, 1.0)
+        optimizers.update(loss.total, rate_factor(step / total, settings.decay_from))
         if on_progress:
             on_progress(1, len(PENALTIES) * total)
     ranks = rank_split(
@@ -153,4 +183,6 @@ def _try(graph: KnowledgeGraph, settings: KbcSettings, on_progress: OnProgress |
         seed=settings.seed,
     )
     found = Metrics.over(ranks.realistic, ranks.candidates)
-    return Tried(settings.penalty, found.hits_at_10, found.mrr, found.mean_rank)
+    return Tried(
+        settings.penalty, settings.learning_rate, found.hits_at_10, found.mrr, found.mean_rank
+    )

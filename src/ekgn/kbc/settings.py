@@ -23,7 +23,7 @@ AUTO: dict[str, Any] = {
     "objective": "log",
     "step_loss": 0.5,
     "optimizer": "adagrad",
-    "learning_rate": 0.1,
+    "learning_rate": 0.0,
     "decay_from": 0.5,
     "batch_size": 0,
     "epochs": 20,
@@ -44,6 +44,9 @@ class KbcSettings(Settings):
         100, "size of entity and relation vectors (0: chosen by the graph)", "k", ge=0, le=65_536
     )
     batch_size: int = knob(64, "instances in a mini-batch (0: chosen by the graph)", ge=0, le=10**7)
+    learning_rate: float = knob(
+        0.01, "step size at the start (0: by the penalty, over a product)", ge=0, le=1e6
+    )
     distance_scale: float = knob(
         5.0, "scale of the L1 distance of output and entity (paper's form)", "γ", gt=0, le=1e6
     )
