@@ -63,6 +63,7 @@ def tiny_settings(**changes: object) -> KbcSettings:
         "epochs": 40,
         "valid_every": 10,
         "penalty": 0.0,
+        "learning_rate": 0.1,
         "held_out": 0.0,
         "tables_from": 1.0,
         "negatives": 0,
