@@ -45,12 +45,14 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "EKGN": {},
     "seq2seq": BASELINE,
     "EKGN, T_max = 1": {"max_steps": 1},
+    "MLP in the network's place": {"system": "mlp"},
 }
 # Trained for the first seed only.
 EXTRA: dict[str, dict[str, Any]] = {
     "EKGN, asked once": {"lookups": "once"},
     "seq2seq, the network's dropout": {"system": "seq2seq"},
     "seq2seq, with sub-paths": {**BASELINE, "subpaths": True, "epochs": 12},
+    "seq2seq, with sub-paths, longer": {**BASELINE, "subpaths": True, "epochs": 50},
     "seq2seq, as long as EKGN": {**BASELINE, "epochs": 400},
 }
 

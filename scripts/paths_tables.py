@@ -26,12 +26,14 @@ DECODINGS = {
 PAPER = {"dynamic programming": "589", "seq2seq": "904, 69.1%", "EKGN": "1,319, 76.9%"}
 ORDER = (
     "EKGN",
+    "MLP in the network's place",
     "seq2seq",
     "dynamic programming",
     "EKGN, T_max = 1",
     "EKGN, asked once",
     "seq2seq, as long as EKGN",
     "seq2seq, with sub-paths",
+    "seq2seq, with sub-paths, longer",
     "seq2seq, the network's dropout",
 )
 

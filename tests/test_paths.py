@@ -482,7 +482,7 @@ def test_a_resumed_training_is_the_uninterrupted_one(
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
 
-@pytest.mark.parametrize("changes", [{"system": "seq2seq"}, {"max_steps": 1}])
+@pytest.mark.parametrize("changes", [{"system": "seq2seq"}, {"system": "mlp"}, {"max_steps": 1}])
 def test_the_other_systems_use_the_same_trainer(
     data: PathsData, tmp_path: Path, changes: dict[str, object]
 ) -> None:

@@ -123,11 +123,37 @@ class PathDecoder(nn.Module):
         return after.view(hidden_SBK.shape)
 
 
-class ReadPair(nn.Module):
-    """The encoder of the sequence-to-sequence baseline: a GRU reads start, then end.
+def one_step(state_BH: Tensor) -> Inference:
+    """A record of one step and no lookups, so that all that reads records reads this one too."""
+    no_logit_TB = state_BH.new_zeros(1, len(state_BH))
+    no_lookup_LBM = state_BH.new_zeros(0, len(state_BH), 0)
+    states_TBH = state_BH[None]
+    return Inference(states_TBH, no_lookup_LBM, no_logit_TB, no_logit_TB, states_TBH)
 
-    Its record has one step and no lookups, so that all that reads records reads this one too.
-    """
+
+class ResidualMlp(nn.Module):
+    """The control: s_1 and what a plain MLP adds to it, in place of memory, controller and gate."""
+
+    HIDDEN = 256
+
+    def __init__(self, encoder: nn.Module, state_size: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.layers = nn.Sequential(
+            nn.Linear(state_size, self.HIDDEN),
+            nn.ReLU(),
+            nn.Linear(self.HIDDEN, self.HIDDEN),
+            nn.ReLU(),
+            nn.Linear(self.HIDDEN, state_size),
+        )
+
+    def forward(self, *query: Tensor) -> Inference:
+        first_BH = self.encoder(*query)
+        return one_step(first_BH + self.layers(first_BH))
+
+
+class ReadPair(nn.Module):
+    """The encoder of the sequence-to-sequence baseline: a GRU reads start, then end."""
 
     def __init__(self, size: int, settings: PathsSettings) -> None:
         super().__init__()
@@ -138,10 +164,7 @@ class ReadPair(nn.Module):
         state_BH = starts_BK.new_zeros(len(starts_BK), self.cell.cell.hidden_size)
         for node_BK in (starts_BK, ends_BK):
             state_BH = self.cell(state_BH, self.encoder(node_BK))
-        no_logit_TB = state_BH.new_zeros(1, len(state_BH))
-        no_lookup_LBM = state_BH.new_zeros(0, len(state_BH), 0)
-        states_TBH = state_BH[None]
-        return Inference(states_TBH, no_lookup_LBM, no_logit_TB, no_logit_TB, states_TBH)
+        return one_step(state_BH)
 
 
 class Reading(NamedTuple):
@@ -166,6 +189,9 @@ class PathsModel(nn.Module):
             size = settings.seq2seq_size or like_size(num_nodes, settings)
             self.network = ReadPair(size, settings)
             self.decoder = PathDecoder(size, settings)
+        elif settings.system == "mlp":
+            size, sides = pair, 2
+            self.network = ResidualMlp(Encoder(pair, settings), pair)
         elif settings.lookups == "once":
             encoder = Encoder(pair, settings)
             self.network = Network(encoder, FirstHidden(pair, size), pair, settings)
