@@ -1,7 +1,7 @@
 """A backtest: take facts away, train on the rest, complete, and count what comes back.
 
-What is taken away becomes the test split, and validation is drawn to be as large: a confidence is
-fitted under the assumption that as much is missing as validation holds.
+What is taken away becomes the test split. Validation is drawn in the same way and as large: a
+confidence is fitted under the assumption that what is missing is like validation.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def backtest(
 def take_away(graph: KnowledgeGraph, share: float, by: str, seed: int = 0) -> KnowledgeGraph:
     """The graph with a share of all its facts as test, and as many others as validation.
 
-    By "newest", they are every second fact of the entities that came last.
+    By "newest", both are drawn from every second fact of the entities that came last.
     """
     if by not in _WAYS:
         raise EkgnError(f"by = '{by}': expected random or newest. {did_you_mean(by, _WAYS)}")
@@ -123,11 +123,9 @@ def take_away(graph: KnowledgeGraph, share: float, by: str, seed: int = 0) -> Kn
         raise EkgnError(f"{graph.name} has {len(facts):,} facts: too few to take {share:g} away.")
     if by == "newest":
         order = order[_newest_first(facts[order])]
-    test, valid = order[:count], order[count:]
-    if by == "newest":
-        valid = np.random.default_rng(seed + 1).permutation(valid)
+    held, kept = order[: 2 * count], order[2 * count :]
     return dataclasses.replace(
-        graph, train=facts[valid[count:]], valid=facts[valid[:count]], test=facts[test]
+        graph, train=facts[kept], valid=facts[held[1::2]], test=facts[held[::2]]
     )
 
 

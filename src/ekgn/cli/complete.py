@@ -329,6 +329,7 @@ def backtest(
     by: Annotated[str, typer.Option(help="What is taken: random, or newest entities.")] = "random",
     precision: Precision = 0.9,
     preset: Annotated[str | None, typer.Option(help="Settings to start from.")] = None,
+    minutes: Annotated[float, typer.Option(help="A budget for the training; 0: none.")] = 0.0,
     out: Annotated[Path | None, typer.Option(help="The run's folder.")] = None,
     data_dir: DataDir = None,
     json: Json = False,
@@ -347,6 +348,7 @@ def backtest(
             out=out,
             data_dir=data_dir,
             on_progress=on_progress,
+            budget_minutes=minutes,
         )
     if json:
         display.print_json(found.as_dict())
