@@ -49,8 +49,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 }
 # Trained for the first seed only.
 EXTRA: dict[str, dict[str, Any]] = {
-    "EKGN, asked once": {"lookups": "once"},
-    "seq2seq, the network's dropout": {"system": "seq2seq"},
+    "EKGN, asked once": {"lookups": "once", "decoder_dropout": 0.05},
+    "seq2seq, the network's dropout": {"system": "seq2seq", "decoder_dropout": 0.05},
     "seq2seq, with sub-paths": {**BASELINE, "subpaths": True, "epochs": 12},
     "seq2seq, with sub-paths, longer": {**BASELINE, "subpaths": True, "epochs": 50},
     "seq2seq, as long as EKGN": {**BASELINE, "epochs": 400},

@@ -16,7 +16,7 @@ class PathsSettings(Settings):
         "end before the paper's kind of decoder",
     )
     embedding_dim: int = knob(64, "size of node vectors; the state is twice that", ge=1)
-    decoder_size: int = knob(128, "cells of the GRU decoder", ge=1)
+    decoder_size: int = knob(128, "cells of the GRU decoder, with lookups once", ge=1)
     seq2seq_size: int = knob(
         0, "cells of both GRUs of the baseline (0: as many parameters as the network)", ge=0
     )
@@ -34,7 +34,9 @@ class PathsSettings(Settings):
         "of each part of a path, [its start, its end], which node follows the one and which "
         "precedes the other",
     )
-    decoder_dropout: float = knob(0.0, "dropout on the decoder's inputs", ge=0, lt=1)
+    decoder_dropout: float = knob(
+        0.0, "dropout on the inputs of a GRU decoder (lookups once, or seq2seq)", ge=0, lt=1
+    )
     subpaths: bool = knob(
         False, "train on every contiguous sub-path of the training paths, itself a shortest path"
     )
@@ -50,7 +52,6 @@ class PathsSettings(Settings):
             "first_norm": "layer",
             "input_dropout": 0.05,
             "output_dropout": 0.05,
-            "decoder_dropout": 0.05,
             "stop_bias": -1.0,
             "step_loss": 0.5,
             "optimizer": "adam",
