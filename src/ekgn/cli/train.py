@@ -152,12 +152,14 @@ def _in_words(chosen: dict[str, Any]) -> str:
     values = ", ".join(
         f"{name} {value if value else 'every entity' if name == 'negatives' else value}"
         for name, value in chosen.items()
-        if name != "tried"
+        if name not in ("tried", "by")
     )
-    tried = ", ".join(
-        f"{one['penalty']:g} {percent(one['hits_at_10'])}" for one in chosen.get("tried", [])
-    )
-    return values + (f" (hits@10 of short trainings: {tried})" if tried else "") + "."
+    tried, by = chosen.get("tried"), chosen.get("by", "hits_at_10")
+    if not tried:
+        return values + "."
+    shown = [f"{one[by]:.3f}" if by == "mrr" else percent(one[by]) for one in tried]
+    reached = ", ".join(f"{one['penalty']:g} {it}" for one, it in zip(tried, shown, strict=True))
+    return f"{values} ({'MRR' if by == 'mrr' else 'hits@10'} of trials by penalty: {reached})."
 
 
 def summary(run: Run) -> str:
