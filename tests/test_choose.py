@@ -34,11 +34,11 @@ def test_what_is_given_is_kept(family: KnowledgeGraph) -> None:
     assert {one["learning_rate"] for one in why["tried"]} == {0.2}
 
 
-@pytest.mark.parametrize(("operations", "by"), [(1e15, "mrr"), (0.0, "hits_at_10")])
+@pytest.mark.parametrize(("operations", "by"), [(1e15, "mrr"), (1.0, "hits_at_10")])
 def test_validation_decides_the_penalty(
     family: KnowledgeGraph, monkeypatch: pytest.MonkeyPatch, operations: float, by: str
 ) -> None:
-    monkeypatch.setattr(choosing, "WHOLE_OPERATIONS", operations)
+    monkeypatch.setattr(choosing, "TRIED_OPERATIONS", operations)
     monkeypatch.setattr(choosing, "TRIED_UPDATES", 10)
     steps: list[int] = []
     chosen, why = choose(family, left_open(), lambda _, total: steps.append(total))

@@ -2,9 +2,10 @@
 
 Sizes follow from counts, by the rules written here. The penalty does not: one graph is best learned
 by heart, another is not, and no count says which. So a few penalties are tried and validation
-decides: by MRR in trainings of the run's own size and length where these take seconds, else by
-hits@10 in short trainings of small vectors, where MRR would favour what starts fast. The learning
-rate follows from the penalty: one that holds the vectors small bears a higher rate.
+decides. Trials have the run's own size and length where that takes seconds; else their vectors are
+small, and if that is not enough, they are short. Whole trainings are compared by MRR, short ones by
+hits@10: so early MRR would favour what starts fast. The learning rate follows from the penalty: one
+that holds the vectors small bears a higher rate.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ OPEN = {
 SPARED, SPARED_OF = 0.05, 40_000  # share of the facts held out for the steps, of at least so many
 PENALTIES = (0.003, 0.05, 0.1)
 TRIED_SIZE, TRIED_UPDATES, TRIED_FACTS = 128, 800, 2_000
-WHOLE_OPERATIONS = 5e11  # of a training of the product: up to here it is tried as it will be
+TRIED_OPERATIONS = 8e11  # of a trial: up to here it is as large and long as the training will be
 STRONG, RATE, STRONG_RATE = 0.02, 0.1, 0.3  # the rate under penalties from STRONG on
 EFFICIENCY = 0.75  # of the product rate, in a whole training
 OnProgress = Callable[[int, int], None]
@@ -141,18 +142,19 @@ def try_penalties(
 ) -> tuple[list[Tried], str]:
     """A training of the first answer with each penalty, and the metric that decides.
 
-    Whole trainings where these are cheap, else short ones; none where nothing is held out.
+    None where nothing is held out.
     """
     if not len(graph.valid):
         return [], "none"
     queries = len(Answers(graph.train, graph.num_relations))
-    products = queries * (settings.negatives or graph.num_entities) * settings.embedding_dim
-    whole = 6.0 * settings.epochs * products <= WHOLE_OPERATIONS
+    operations = 6.0 * queries * (settings.negatives or graph.num_entities)  # as in by_counts
     changes: dict[str, Any] = {"max_steps": 1}
-    if not whole:
-        changes["embedding_dim"] = min(TRIED_SIZE, settings.embedding_dim)
-        per_epoch = math.ceil(queries / settings.batch_size)
-        changes |= {"epochs": max(2, math.ceil(TRIED_UPDATES / per_epoch)), "decay_from": 1.0}
+    if settings.epochs * operations * settings.embedding_dim > TRIED_OPERATIONS:
+        changes["embedding_dim"] = small = min(TRIED_SIZE, settings.embedding_dim)
+        enough = math.ceil(TRIED_UPDATES / math.ceil(queries / settings.batch_size))
+        epochs = max(2, enough, int(TRIED_OPERATIONS / (operations * small)))
+        if epochs < settings.epochs:
+            changes |= {"epochs": epochs, "decay_from": 1.0}
     tried = []
     for penalty in PENALTIES:
         rate = settings.learning_rate or rate_under(penalty)
@@ -160,7 +162,7 @@ def try_penalties(
         one = _try(graph, settings.model_copy(update=changes), on_progress)
         log.info("penalty %g: validation hits@10 %.1f%%", penalty, 100 * one.hits_at_10)
         tried.append(one)
-    return tried, "mrr" if whole else "hits_at_10"
+    return tried, "hits_at_10" if "epochs" in changes else "mrr"
 
 
 def _try(graph: KnowledgeGraph, settings: KbcSettings, on_progress: OnProgress | None) -> Tried:
