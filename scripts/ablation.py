@@ -1,88 +1,207 @@
 """What each part of the default buys: one change of preset `auto` a row, all else the same.
 
-    python scripts/ablation.py DATA [--only NAME ...] [--epochs N] [--threads 1] [--work runs]
-    python scripts/ablation.py --list
+    python scripts/ablation.py train DATA [--seeds 0 1 2] [--only NAME ...] [--epochs N]
+    python scripts/ablation.py page
+    python scripts/ablation.py list
 
-Every row is trained for the same epochs with the sizes and the penalty that the first row chose.
-Rows that have a record in results/ablation are skipped; a row that was interrupted goes on.
-Everything is measured on validation.
+Every row is trained for the same epochs with the sizes, rate and penalty that the first row chose.
+A graph has one file in results/ablation; a row that is in it is not trained again. Everything is
+measured on validation.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import tempfile
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from ekgn import api
-from ekgn.checkpoint import RunFolder
-from ekgn.files import write_json
+from ekgn.files import read_json, replace_file, write_json
 from ekgn.kbc.choose import choose
 from ekgn.kbc.graph import KnowledgeGraph, load_graph
 from ekgn.kbc.settings import KbcSettings
+from ekgn.tables import Table
 
 ROOT = Path(__file__).resolve().parent.parent
-ROWS: dict[str, dict[str, Any]] = {
-    "auto": {},
-    "one-step": {"max_steps": 1},
-    "two-steps": {"max_steps": 2},
-    "five-steps": {"max_steps": 5},
-    "one-slot": {"num_slots": 1},
-    "last": {"answer_rule": "last"},
-    "expected": {"objective": "expected"},
-    "no-step-loss": {"step_loss": 0.0},
-    "no-dropout": {"dropout": 0.0},
-    "no-change-penalty": {"change_penalty": 0.0},
-    "none-held-out": {"held_out": 0.0},
-    "no-decay": {"decay_from": 1.0},
-    "half-size": {"embedding_dim": 400},
-    "no-penalty": {"penalty": 0.0},
-    "sampled": {"negatives": 1000},
-    "distmult": {"first_answer": "distmult"},
-    "rescal": {"first_answer": "rescal", "embedding_dim": 128},
+RECORDS = ROOT / "results" / "ablation"
+PAGE = ROOT / "docs" / "parts.md"
+ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "auto": ("the default", {}),
+    "one-step": ("T_max = 1: the first answer alone", {"max_steps": 1}),
+    "two-steps": ("T_max = 2", {"max_steps": 2}),
+    "five-steps": ("T_max = 5", {"max_steps": 5}),
+    "one-slot": ("one memory vector: lookups that cannot choose", {"num_slots": 1}),
+    "expected": ("the objective as printed, not its log", {"objective": "expected"}),
+    "no-step-loss": ("no deep supervision", {"step_loss": 0.0}),
+    "no-dropout": ("no dropout", {"dropout": 0.0}),
+    "no-change-penalty": ("no penalty on what steps change", {"change_penalty": 0.0}),
+    "none-held-out": ("no facts held out for the steps", {"held_out": 0.0}),
+    "no-decay": ("the rate does not fall", {"decay_from": 1.0}),
+    "half-size": ("half the numbers", {}),
+    "rate": ("the other learning rate", {}),
+    "no-penalty": ("no N3 penalty", {"penalty": 0.0}),
+    "sampled": ("1,000 sampled candidates", {"negatives": 1000}),
+    "distmult": ("DistMult's product", {"first_answer": "distmult"}),
+    "rescal": ("RESCAL's product, 128 numbers", {"first_answer": "rescal", "embedding_dim": 128}),
 }
 
 log = logging.getLogger("ablation")
 
 
+def change_of(label: str, first: KbcSettings) -> dict[str, Any]:
+    """What a row changes of the default's settings for this graph."""
+    if label == "half-size":
+        return {"embedding_dim": first.embedding_dim // 2}
+    if label == "rate":
+        return {"learning_rate": 0.1 if first.learning_rate > 0.1 else 0.3}
+    return ROWS[label][1]
+
+
 def train_row(
-    label: str, graph: KnowledgeGraph, settings: KbcSettings, row: dict[str, Any], work: Path
-) -> None:
-    """Train one row and keep its record, with what its steps do on validation."""
-    name = f"{graph.name.casefold()}-{label}"
-    folder, target = work / "ablation" / name, ROOT / "results" / "ablation" / f"{name}.json"
-    if target.exists():
-        return
-    if RunFolder(folder).config.exists():
-        run = api.resume(folder)
-    else:
-        run = api.train(graph, settings, preset="auto", out=folder)
-    analysis = run.analyze("valid").overall()
-    write_json(target, {**run.record, "label": label, "row": row, "analysis": analysis})
-    log.info("%s: %s", label, analysis["metrics"][settings.answer_rule])
+    label: str, seed: int, graph: KnowledgeGraph, first: KbcSettings, work: Path
+) -> dict[str, Any]:
+    """Train one row: what it changed, and what its steps do on validation."""
+    row = change_of(label, first)
+    settings = first.model_copy(update={**row, "seed": seed})
+    run = api.train(graph, settings, preset="auto", out=work / f"{label}-{seed}")
+    found = run.analyze("valid")
+    kept = found.overall()
+    log.info("%s, seed %d: %s", label, seed, found.metrics[settings.answer_rule])
+    return {
+        "label": label,
+        "change": row,
+        "seed": seed,
+        "analysis": {key: kept[key] for key in ("metrics", "no_memory", "stop", "changes")},
+        **{
+            key: run.record[key]
+            for key in ("settings", "parameters", "wall_seconds", "environment")
+        },
+    }
+
+
+def train(given: argparse.Namespace) -> None:
+    """Train the rows that have no record yet."""
+    graph = load_graph(given.data)
+    fixed = {"threads": given.threads, **({"epochs": given.epochs} if given.epochs else {})}
+    first, why = choose(graph, KbcSettings.build("auto", None, fixed))
+    target = RECORDS / f"{graph.name.casefold()}.json"
+    facts = {"name": graph.name, "train": len(graph.train), "valid": len(graph.valid)}
+    about = {**facts, "entities": graph.num_entities, "relations": graph.num_relations}
+    record: dict[str, Any] = (
+        read_json(target) if target.exists() else {"format": 1, "data": about, "rows": []}
+    )
+    record["chosen"] = why
+    done = {(row["label"], row["seed"]) for row in record["rows"]}
+    for seed in given.seeds:
+        for label in given.only or ROWS:
+            if (label, seed) not in done and is_a_change(change_of(label, first), label, first):
+                with tempfile.TemporaryDirectory() as work:
+                    record["rows"].append(train_row(label, seed, graph, first, Path(work)))
+                target.parent.mkdir(exist_ok=True)
+                write_json(target, record)
+
+
+def is_a_change(row: dict[str, Any], label: str, first: KbcSettings) -> bool:
+    """Whether a row differs from the default; that of a graph may have it already."""
+    return label == "auto" or any(getattr(first, name) != value for name, value in row.items())
+
+
+def page(folder: Path = RECORDS) -> str:
+    """The page: its prose stays, each graph's table is made anew from its record."""
+    text = PAGE.read_text(encoding="utf-8")
+    prose = text.split("<!-- tables -->")[0]
+    return prose + "<!-- tables -->\n" + "".join(_graph(read_json(f)) for f in _files(folder))
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.json"))
+
+
+def _graph(record: dict[str, Any]) -> str:
+    """A graph's table: mean over seeds, lowest and highest, and the difference to the default."""
+    rows = record["rows"]
+    of = {label: [row for row in rows if row["label"] == label] for label in ROWS}
+    first = of["auto"]
+    lines: list[list[str]] = []
+    for label, (words, _) in ROWS.items():
+        if of[label]:
+            lines.append(_line(words, [_main(row) for row in of[label]], first, of[label]))
+        if label == "auto":
+            for rule in ("step:1", "last", "mixture"):
+                key = f"step:{first[0]['settings']['max_steps']}" if rule == "last" else rule
+                found = [row["analysis"]["metrics"][key] for row in first]
+                lines.append(_line(f"the same weights, {RULES[rule]}", found, first, []))
+            found = [row["analysis"]["no_memory"]["argmax"] for row in first]
+            lines.append(
+                _line("the same weights, attention replaced by its mean", found, first, [])
+            )
+    columns = ["row", "hits@10", "MRR", "MRR, by seed", "MRR - default's", "minutes"]
+    data, settings = record["data"], first[0]["settings"]
+    seeds = ", ".join(str(row["seed"]) for row in first)
+    return (
+        f"\n## {data['name']}\n\n{data['train']:,} training facts, {data['entities']:,} entities. "
+        f"{settings['epochs']} epochs, {settings['embedding_dim']} numbers, penalty "
+        f"{settings['penalty']:g}, rate {settings['learning_rate']:g}; seeds {seeds}.\n\n"
+        + Table(data["name"], columns, lines).markdown()
+    )
+
+
+RULES = {
+    "step:1": "answered at step 1",
+    "last": "answered at the last step",
+    "mixture": "all steps mixed by the gate",
+}
+
+
+def _main(row: dict[str, Any]) -> dict[str, float]:
+    """The metrics of the answers by the gate."""
+    found: dict[str, float] = row["analysis"]["metrics"][row["settings"]["answer_rule"]]
+    return found
+
+
+def _line(
+    words: str,
+    found: list[dict[str, float]],
+    first: list[dict[str, Any]],
+    rows: list[dict[str, Any]],
+) -> list[str]:
+    mrr = [one["mrr"] for one in found]
+    more = mean(mrr) - mean(_main(row)["mrr"] for row in first[: len(mrr)])
+    minutes = f"{mean(row['wall_seconds'] for row in rows) / 60:.1f}" if rows else ""
+    return [
+        words,
+        f"{100 * mean(one['hits_at_10'] for one in found):.1f}%",
+        f"{mean(mrr):.3f}",
+        " / ".join(f"{value:.3f}" for value in mrr),
+        f"{more:+.3f}" if words != ROWS["auto"][0] else "",
+        minutes,
+    ]
 
 
 def main() -> None:
-    """Train the rows that have no record yet."""
+    """Train rows, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", nargs="?", help="a benchmark, folder or file")
-    parser.add_argument("--list", action="store_true", help="list the rows")
-    parser.add_argument("--only", nargs="+", choices=sorted(ROWS), help="only these rows")
-    parser.add_argument("--epochs", type=int, help="epochs of every row")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads (0: all cores)")
-    parser.add_argument("--work", type=Path, default=Path("runs"), help="folder for runs")
+    commands = parser.add_subparsers(dest="command", required=True)
+    training = commands.add_parser("train")
+    training.add_argument("data", help="a benchmark, folder or file")
+    training.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    training.add_argument("--only", nargs="+", choices=sorted(ROWS), help="only these rows")
+    training.add_argument("--epochs", type=int, help="epochs of every row")
+    training.add_argument("--threads", type=int, default=0, help="CPU threads (0: all cores)")
+    commands.add_parser("page")
+    commands.add_parser("list")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    if given.list or not given.data:
-        print(*(f"{name}: {change}" for name, change in ROWS.items()), sep="\n")
-        return
-    graph = load_graph(given.data)
-    fixed = {"threads": given.threads, **({"epochs": given.epochs} if given.epochs else {})}
-    first, _ = choose(graph, KbcSettings.build("auto", None, fixed))
-    for label, row in ROWS.items():
-        if label in (given.only or ROWS):
-            train_row(label, graph, first.model_copy(update=row), row, given.work)
+    if given.command == "train":
+        train(given)
+    elif given.command == "page":
+        text = page()
+        replace_file(PAGE, lambda aside: aside.write_text(text, encoding="utf-8"))
+    else:
+        print(*(f"{name}: {words}" for name, (words, _) in ROWS.items()), sep="\n")
 
 
 if __name__ == "__main__":

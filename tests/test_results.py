@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+import ablation
 import table1
 
 from . import torture
@@ -126,3 +127,7 @@ def test_the_figures_of_the_completion_page_are_those_of_the_record() -> None:
     large = json.loads((ROOT / "results" / "completion" / "fb15k-237.json").read_text())
     error = large["confidence"]["valid"]["calibration_error_first"]
     assert f"fell from {error['before']:.3f} to {error['after']:.3f}" in page
+
+
+def test_the_page_of_the_parts_is_current() -> None:
+    assert ablation.PAGE.read_text(encoding="utf-8") == ablation.page()
