@@ -132,24 +132,25 @@ def one_step(state_BH: Tensor) -> Inference:
 
 
 class ResidualMlp(nn.Module):
-    """The control: s_1 and what a plain MLP adds to it, in place of memory, controller and gate."""
+    """The control: s_1 goes through two residual layers in place of memory, controller and gate."""
 
-    HIDDEN = 256
+    HIDDEN, LAYERS = 256, 2
 
     def __init__(self, encoder: nn.Module, state_size: int) -> None:
         super().__init__()
         self.encoder = encoder
-        self.layers = nn.Sequential(
-            nn.Linear(state_size, self.HIDDEN),
-            nn.ReLU(),
-            nn.Linear(self.HIDDEN, self.HIDDEN),
-            nn.ReLU(),
-            nn.Linear(self.HIDDEN, state_size),
+        self.layers = nn.ModuleList(
+            nn.Sequential(
+                nn.Linear(state_size, self.HIDDEN), nn.ReLU(), nn.Linear(self.HIDDEN, state_size)
+            )
+            for _ in range(self.LAYERS)
         )
 
     def forward(self, *query: Tensor) -> Inference:
-        first_BH = self.encoder(*query)
-        return one_step(first_BH + self.layers(first_BH))
+        state_BH = self.encoder(*query)
+        for layer in self.layers:
+            state_BH = state_BH + layer(state_BH)
+        return one_step(state_BH)
 
 
 class ReadPair(nn.Module):
