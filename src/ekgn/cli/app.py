@@ -136,9 +136,9 @@ def print_evaluation(
 
 def _mount() -> None:
     """The commands that live in files of their own."""
-    from ekgn.cli import about, compare, complete, extend, inside, rules, serve, train
+    from ekgn.cli import about, compare, complete, extend, index, inside, rules, serve, train
 
-    for part in (train, about, complete, inside, compare, rules, extend, serve):
+    for part in (train, about, complete, inside, compare, rules, extend, index, serve):
         part.register(app)
 
 

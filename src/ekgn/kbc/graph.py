@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ekgn.errors import EkgnError, did_you_mean
 from ekgn.files import read_json, replace_file, replace_folder, write_json
 from ekgn.kbc import datasets
-from ekgn.kbc.columns import COLUMNS, Names, TripleFile
+from ekgn.kbc.columns import Names, TripleFile
 from ekgn.kbc.datasets import SPLITS, DataFiles
 from ekgn.kbc.frames import names_of, triples_of
 from ekgn.kbc.mapped import mapped
@@ -117,7 +117,7 @@ class KnowledgeGraph:
             words = (folder / "vocabulary.json").read_bytes()
             arrays, note = mapped(folder / "graph.safetensors")
             about = json.loads(words)
-            splits = [arrays[name].astype(np.int64, copy=False) for name in SPLITS]
+            train, valid, test = (arrays[name].astype(np.int64, copy=False) for name in SPLITS)
         except FileNotFoundError as error:
             missing = Path(error.filename or folder / "graph.safetensors").name
             raise EkgnError(f"No graph in {folder}: {missing} is missing.") from None
@@ -134,7 +134,7 @@ class KnowledgeGraph:
             Vocabulary(**about[kind]) if kind in about else Vocabulary.of_arrays(kind, arrays)
             for kind in _KINDS
         )
-        graph = cls(about["name"], entities, relations, *splits, about["source"])
+        graph = cls(about["name"], entities, relations, train, valid, test, about["source"])
         return graph.with_names(_added_names(folder))
 
     def with_names(self, names: Names) -> KnowledgeGraph:
@@ -324,7 +324,8 @@ def triple_keys(triples: Triples, num_relations: int, num_entities: int) -> Trip
 def _distinct(triples: Triples, num_entities: int) -> Triples:
     """Each triple once, in order."""
     keys = triple_keys(triples, int(triples[:, 1].max(initial=0)) + 1, num_entities)
-    return triples[pl.Series(keys).is_first_distinct().to_numpy()]
+    kept: Triples = triples[pl.Series(keys).is_first_distinct().to_numpy()]
+    return kept
 
 
 def hold_out(
@@ -398,11 +399,15 @@ def _first_places(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[
 
 def _overlaps(splits: dict[str, Triples], relations: int, entities: int) -> dict[str, int]:
     """How many triples of a later split are in an earlier one; they are kept."""
-    keys = {name: triple_keys(splits[name], relations, entities) for name in SPLITS}
-    return {
-        f"{later}_in_{earlier}": int(np.isin(keys[later], keys[earlier]).sum())
-        for later, earlier in (("valid", "train"), ("test", "train"), ("test", "valid"))
-    }
+    keys = {name: np.sort(triple_keys(splits[name], relations, entities)) for name in SPLITS}
+
+    def in_both(later: str, earlier: str) -> int:
+        place = np.searchsorted(keys[earlier], keys[later])
+        inside = place < len(keys[earlier])
+        return int((keys[earlier][place[inside]] == keys[later][inside]).sum())
+
+    pairs = (("valid", "train"), ("test", "train"), ("test", "valid"))
+    return {f"{later}_in_{earlier}": in_both(later, earlier) for later, earlier in pairs}
 
 
 def unseen_names(train: Triples, rows: Triples) -> dict[str, int]:

@@ -25,6 +25,7 @@ from ekgn.kbc.completion.facts import given as said_of
 from ekgn.kbc.explain import Explainer, Explanation
 from ekgn.kbc.extend import Extension, extend, undo
 from ekgn.kbc.graph import KnowledgeGraph
+from ekgn.kbc.index import About, build_index, load_index
 from ekgn.kbc.memory_map import MemoryMap
 from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.ranking import Evaluation, Scorer, rank_split, summarise
@@ -38,6 +39,7 @@ from ekgn.kbc.rules import (
     fit_mixture,
     mine,
 )
+from ekgn.kbc.search import Asked, ExactSearch, Hidden, Search
 from ekgn.kbc.settings import KbcSettings
 from ekgn.kbc.task import KbcTask
 from ekgn.kbc.vectors import Vectors, vectors_of
@@ -192,13 +194,14 @@ class KbcRun(Run):
     ) -> list[Predictions]:
         """Answers to some [head, relation] queries, by index, in one pass."""
         _positive(top)
-        heads, relations = np.array(queries, np.int64).reshape(-1, 2).T
-        shares = self.scorer(rule)(heads, relations).softmax(dim=1)
         found = [self.known_splits(head, relation) for head, relation in queries]
-        if hide_known:
-            for row, known in enumerate(found):
-                shares[row, list(known)] = -1.0
-        values, indices = shares.topk(min(top, self.graph.num_entities), dim=1)
+        hidden = [(row, known) for row, each in enumerate(found) for known in each if hide_known]
+        heads, relations = np.array(queries, np.int64).reshape(-1, 2).T
+        asked = Asked.of(self.model, heads, relations, rule)
+        rows, known = np.array(hidden, np.int64).reshape(-1, 2).T
+        best = self.search.best(asked, top, Hidden.of(rows, known))
+        values, indices = best.log_share_BP.exp().tolist(), best.entity_BP.tolist()
+        left = best.log_share_BP.isfinite().tolist()
         entities = self.graph.entities
         return [
             Predictions(
@@ -210,11 +213,22 @@ class KbcRun(Run):
                     share=value,
                     known=known.get(index),
                 )
-                for place, (index, value) in enumerate(zip(row, chances, strict=True))
-                if value >= 0
+                for place, (index, value, is_left) in enumerate(
+                    zip(row, chances, some, strict=True)
+                )
+                if is_left
             )
-            for row, chances, known in zip(indices.tolist(), values.tolist(), found, strict=True)
+            for row, chances, some, known in zip(indices, values, left, found, strict=True)
         ]
+
+    @cached_property
+    def search(self) -> Search:
+        """What finds answers: the run's index (`ekgn index`), or a look at every entity."""
+        return load_index(self) or ExactSearch(self.model)
+
+    def index(self, cells: int = 0) -> About:
+        """Make an index of the answers, and keep it with the run; raises if it finds too little."""
+        return build_index(self, cells)
 
     def known_splits(self, head: int, relation: int) -> dict[int, str]:
         """The known answers of a query, each with the split it is in."""

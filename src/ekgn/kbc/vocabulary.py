@@ -84,7 +84,7 @@ class Vocabulary:
 
     def called(self, label: str) -> list[int]:
         """The indices that have a label."""
-        return Texts.of(self.labels).where(label).tolist()
+        return [int(index) for index in Texts.of(self.labels).where(label)]
 
     @cached_property
     def _folded(self) -> tuple[Texts, Texts]:
