@@ -8,10 +8,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -28,6 +28,8 @@ from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.index import About, build_index, load_index
 from ekgn.kbc.memory_map import MemoryMap
 from ekgn.kbc.model import KbcModel, scorer
+from ekgn.kbc.predictions import Prediction as Prediction
+from ekgn.kbc.predictions import Predictions as Predictions
 from ekgn.kbc.ranking import Evaluation, Scorer, rank_split, summarise
 from ekgn.kbc.rules import FILE as RULES_FILE
 from ekgn.kbc.rules import (
@@ -39,52 +41,15 @@ from ekgn.kbc.rules import (
     fit_mixture,
     mine,
 )
+from ekgn.kbc.sampled import rank_sampled
 from ekgn.kbc.search import Asked, ExactSearch, Hidden, Search
 from ekgn.kbc.settings import KbcSettings
 from ekgn.kbc.task import KbcTask
 from ekgn.kbc.vectors import Vectors, vectors_of
 from ekgn.kbc.what_if import Fact, WhatIf, WhatIfs
 from ekgn.run import Run
-from ekgn.tables import Column, Table, percent
-
-if TYPE_CHECKING:
-    import polars as pl
-
 
 QUESTIONS = 64  # of a list, answered in one pass
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """One answer: an entity (or relation), its share, and where it is known from, if it is.
-
-    The share is the answer's part of the softmax over all; the confidence, where one is fitted, is
-    the probability that the fact is true.
-    """
-
-    rank: int
-    id: str
-    label: str
-    description: str
-    share: float
-    known: str | None  # the split that holds the fact: "train", "valid", "test", or None
-    confidence: float | None = None
-
-
-class Predictions(list[Prediction]):
-    """Answers in order, the largest share first."""
-
-    def frame(self) -> pl.DataFrame:
-        """As a polars data frame."""
-        import polars as pl
-
-        return pl.DataFrame([asdict(prediction) for prediction in self])
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        columns = [*map(Column, ("", "answer", "id", "known")), Column("share", percent)]
-        rows = [[one.rank, one.label, one.id, one.known or "new", one.share] for one in self]
-        return Table("", columns, rows).html()
 
 
 class KbcRun(Run):
@@ -412,11 +377,22 @@ class KbcRun(Run):
         *,
         rule: str | None = None,
         limit: int = 0,
+        candidates: int = 0,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> Evaluation:
-        """Filtered metrics of a split; those of a whole split are added to the run's record."""
+        """Filtered metrics of a split; those of a whole split are added to the run's record.
+
+        Among so many sampled candidates, or among all: then under another name in the record.
+        """
         torch.manual_seed(self.settings.seed)
         rule = rule or self.settings.answer_rule
+        if candidates:
+            asked = {"rule": rule, "limit": limit, "on_progress": on_progress}
+            ranks = rank_sampled(self.model, self.graph, split, candidates, **asked)
+            found = summarise(ranks, self.graph, split, candidates)
+            name = f"{split}/{rule}/of {candidates} sampled" + f"/{limit} facts" * bool(limit)
+            self.store("sampled_evaluations", name, found, rule=rule)
+            return found
         kept = ("evaluations", f"{split}/{rule}")
         return self._ranked(kept, self.scorer(rule), split, limit, on_progress, rule=rule)
 
