@@ -22,7 +22,7 @@ from ekgn.kbc.ranking import MEMORY_BUDGET, Ranks, chunks, filter_answers, filte
 from ekgn.kbc.search import Asked
 from ekgn.kbc.settings import KbcSettings
 
-VALIDATION_OPERATIONS = 2e12  # of exact ranks in one validation: about half a minute of a core
+VALIDATION_OPERATIONS = 2e12  # of exact ranks in one validation: about a minute of a core
 LEAST_FACTS = 2_000  # drawn ones whose exact ranks still tell one checkpoint from another
 SAMPLED_FACTS = SAMPLED_CANDIDATES = 10_000
 
