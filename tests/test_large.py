@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -211,3 +212,15 @@ def test_a_made_graph_has_what_was_asked_for(tmp_path: Path) -> None:
     assert len(graph.train) + len(graph.valid) + len(graph.test) == 9000
     degrees = np.sort(np.bincount(graph.train[:, [0, 2]].ravel()))[::-1]
     assert degrees[:300].sum() > 0.3 * degrees.sum(), "a tenth of the entities has a third"
+
+
+def test_weights_are_mapped_and_never_written_back(run: KbcRun) -> None:
+    maps = Path("/proc/self/maps")
+    loaded = KbcRun.load(run.path)
+    if maps.exists():
+        assert str(loaded.folder.model.resolve()) in maps.read_text()
+    before = loaded.folder.model.read_bytes()
+    with torch.no_grad():
+        loaded.model.entities.weight.zero_()
+    assert loaded.folder.model.read_bytes() == before
+    assert KbcRun.load(run.path).model.entities.weight.abs().sum() > 0
