@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -49,7 +50,10 @@ from ekgn.kbc.vectors import Vectors, vectors_of
 from ekgn.kbc.what_if import Fact, WhatIf, WhatIfs
 from ekgn.run import Run
 
+log = logging.getLogger(__name__)
+
 QUESTIONS = 64  # of a list, answered in one pass
+MANY = 1_000_000  # entities: beyond so many an index is proposed
 
 
 class KbcRun(Run):
@@ -189,7 +193,13 @@ class KbcRun(Run):
     @cached_property
     def search(self) -> Search:
         """What finds answers: the run's index (`ekgn index`), or a look at every entity."""
-        return load_index(self) or ExactSearch(self.model)
+        index = load_index(self)
+        if index is None and self.graph.num_entities > MANY:
+            log.warning(
+                "Every question looks at all %s entities. An index is faster: ekgn index %s",
+                *(f"{self.graph.num_entities:,}", self.path),
+            )
+        return index or ExactSearch(self.model)
 
     def index(self, cells: int = 0) -> About:
         """Make an index of the answers, and keep it with the run; raises if it finds too little."""
