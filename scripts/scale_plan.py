@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -175,7 +176,7 @@ def plan_table(rates: Rates) -> str:
 
 def measured_table(found: dict[str, Any]) -> str:
     """What large.py measured."""
-    shown = {
+    shown: dict[str, Callable[[dict[str, Any]], str]] = {
         "entities": lambda x: f"{x['entities']:,}",
         "triples": lambda x: f"{x['triples']:,}",
         "load from text, s": lambda x: f"{x['load_seconds']:.1f}",

@@ -10,7 +10,7 @@ import numpy as np
 import safetensors
 from numpy.typing import NDArray
 
-_TYPES = {"I64": np.int64, "I32": np.int32, "U8": np.uint8, "F32": np.float32}
+_TYPES: dict[str, Any] = {"I64": np.int64, "I32": np.int32, "U8": np.uint8, "F32": np.float32}
 
 
 def mapped(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

@@ -397,8 +397,12 @@ class KbcRun(Run):
         torch.manual_seed(self.settings.seed)
         rule = rule or self.settings.answer_rule
         if candidates:
-            asked = {"rule": rule, "limit": limit, "on_progress": on_progress}
-            ranks = rank_sampled(self.model, self.graph, split, candidates, **asked)
+            ranks = rank_sampled(
+                *(self.model, self.graph, split, candidates),
+                rule=rule,
+                limit=limit,
+                on_progress=on_progress,
+            )
             found = summarise(ranks, self.graph, split, candidates)
             name = f"{split}/{rule}/of {candidates} sampled" + f"/{limit} facts" * bool(limit)
             self.store("sampled_evaluations", name, found, rule=rule)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ekgn.errors import EkgnError
@@ -105,7 +106,7 @@ def rank_sampled(
     return Ranks(*both.T, above + 1, above + equal + 1, ranked)
 
 
-def _places(sample: Ints, entities: Ints) -> tuple[Ints, Ints]:
+def _places(sample: Ints, entities: Ints) -> tuple[Ints, NDArray[np.bool_]]:
     """Where entities are in the sample, and whether they are."""
     place = np.minimum(np.searchsorted(sample, entities), len(sample) - 1)
     return place, sample[place] == entities

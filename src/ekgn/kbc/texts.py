@@ -22,7 +22,7 @@ class Texts(Sequence[str]):
 
     def __init__(self, data: NDArray[np.uint8], ends: Ints, order: Ints | None = None) -> None:
         self.data, self.ends = data, ends
-        self._view = memoryview(data)
+        self._view = data.data
         if order is not None:
             self.__dict__["order"] = order
 
@@ -81,8 +81,6 @@ class Texts(Sequence[str]):
             return False
         return all(a == b for a, b in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __contains__(self, text: object) -> bool:
         return isinstance(text, str) and len(self.where(text)) > 0
 
@@ -99,7 +97,8 @@ class Texts(Sequence[str]):
             return np.array(sorted(range(len(self)), key=self._bytes), np.int64)
         row = pl.int_range(pl.len(), dtype=pl.Int64)
         frame = series.rename("text").to_frame().with_columns(row.alias("row"))
-        return frame.sort("text", "row")["row"].to_numpy()
+        order: Ints = frame.sort("text", "row")["row"].to_numpy()
+        return order
 
     def where(self, text: str) -> Ints:
         """The indices of all strings that are equal to a text, in order."""
