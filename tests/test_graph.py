@@ -356,7 +356,7 @@ def test_graphs_that_cannot_be_loaded(tmp_path: Path) -> None:
 
 def test_a_graph_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load_graph(fill(tmp_path / "letters")).save(tmp_path / "saved")
-    monkeypatch.setattr(graph_module, "_FORMAT", 2)
+    monkeypatch.setattr(graph_module, "_FORMAT", 3)
     with raises(f"The graph in {tmp_path / 'saved'} was written by another version of ekgn."):
         KnowledgeGraph.load(tmp_path / "saved")
 

@@ -1,8 +1,8 @@
 """What a run keeps on disk, how it is written, and what is checked when it is read.
 
 config.json                 task, preset and effective settings
-graph.safetensors           the data the run was trained on, with
-vocabulary.json             its ids, names and source checksums
+graph.safetensors           the data the run was trained on: triples, ids and names
+vocabulary.json             what that graph is called, and its source checksums
 model.safetensors           the best weights so far
 training_state.safetensors  everything needed to go on: weights, optimizer state, counters
 metrics.jsonl               one line per validation

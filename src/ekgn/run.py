@@ -60,9 +60,10 @@ class Run(ABC):
         self.settings = self.folder.read_settings(self.task_class.settings_class)
         self.task = self.task_class.load(self.path, self.settings)
         self.device = choose_device(device or self.settings.device)
-        weights, self.checkpoint = load_weights(self.folder.model, outline(self.task))
-        self.model = self.task.new_model()
-        self.model.load_state_dict(weights)
+        self.model = outline(self.task)
+        weights, self.checkpoint = load_weights(self.folder.model, self.model)
+        # As they are mapped from the file: nothing is drawn or copied, and processes share them.
+        self.model.load_state_dict(weights, assign=True)
         self.model.to(self.device).eval()
 
     @classmethod

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -76,8 +77,19 @@ METRICS = {
 """The metrics of all tasks. One that is not here is written under its own name."""
 
 
+_SAMPLED = re.compile(r"(.+)_of_(\d+)_sampled")
+
+
+def sampled_name(name: str, candidates: int) -> str:
+    """What a metric is called that was measured among sampled candidates; 0: among all."""
+    return f"{name}_of_{candidates}_sampled" if candidates else name
+
+
 def metric(name: str) -> Column:
     """How a metric is called and written."""
+    if among := _SAMPLED.fullmatch(name):
+        exact = metric(among[1])
+        return Column(f"{exact.name} of {int(among[2]):,} sampled", exact.write)
     return METRICS.get(name) or Column(name.replace("_", " "))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,6 +49,10 @@ def evaluate(
     split: Split = "test",
     rule: Rule = None,
     limit: Annotated[int, typer.Option(help="Rank only this many triples, drawn by seed.")] = 0,
+    candidates: Annotated[
+        int,
+        typer.Option(help="Rank among this many entities, drawn by seed (0: all).", min=0),
+    ] = 0,
     baseline: Annotated[bool, typer.Option(help="Also rank by length-1 rules alone.")] = True,
     by_relation: Annotated[
         bool, typer.Option("--by-relation", help="Also show the metrics of each relation.")
@@ -63,12 +68,13 @@ def evaluate(
 
     loaded: Run = api.load(run)
     if isinstance(loaded, KbcRun):
-        _evaluate_kbc(loaded, split, rule, limit, baseline, by_relation, json)
+        asked = {"rule": rule, "limit": limit, "candidates": candidates}
+        _evaluate_kbc(loaded, split, asked, baseline and not candidates, by_relation, json)
         return
-    if rule or limit or by_relation:
+    if rule or limit or candidates or by_relation:
         raise EkgnError(
-            f"--rule, --limit and --by-relation are for runs of task 'kbc': {run} is one of task "
-            f"'{loaded.task.name}'. See: ekgn {loaded.task.name} --help"
+            f"--rule, --limit, --candidates and --by-relation are for runs of task 'kbc': {run} is "
+            f"one of task '{loaded.task.name}'. See: ekgn {loaded.task.name} --help"
         )
     found = loaded.evaluate(split)
     if json:
@@ -82,20 +88,20 @@ def evaluate(
 def _evaluate_kbc(
     loaded: KbcRun,
     split: str,
-    rule: str | None,
-    limit: int,
+    asked: dict[str, Any],
     baseline: bool,
     by_relation: bool,
     json: bool,
 ) -> None:
+    """The rules alone, which rank among all entities, stand beside exact ranks only."""
     from ekgn.cli import display
 
     with display.ranking_progress("ranking") as on_progress:
-        evaluation = loaded.evaluate(split, rule=rule, limit=limit, on_progress=on_progress)
+        evaluation = loaded.evaluate(split, on_progress=on_progress, **asked)
     rules = None
     if baseline:
         with display.ranking_progress("rule baseline") as on_progress:
-            rules = loaded.rule_baseline(split, limit, on_progress)
+            rules = loaded.rule_baseline(split, asked["limit"], on_progress)
     if json:
         found = {"model": evaluation, "rule_baseline": rules}
         values: dict[str, Any] = {name: each and each.as_dict() for name, each in found.items()}
@@ -103,9 +109,11 @@ def _evaluate_kbc(
             values["relations"] = evaluation.relations.as_dict()["rows"]
         display.print_json(values)
         return
-    used = rule or loaded.settings.answer_rule
+    used = asked["rule"] or loaded.settings.answer_rule
     beside = {"length-1 rules alone": rules}
-    print_evaluation(evaluation, beside, f"{loaded.graph.name} {split}, answer rule {used}")
+    among = f", ranks of {evaluation.sampled:,} sampled" if evaluation.sampled else ""
+    title = f"{loaded.graph.name} {split}, answer rule {used}{among}"
+    print_evaluation(evaluation, beside, title)
     if by_relation and evaluation.relations:
         display.console.print()
         display.show(evaluation.relations)
@@ -117,7 +125,7 @@ def print_evaluation(
     """The metrics of a split as tables, beside those of other ways to answer."""
     from ekgn.cli import display
     from ekgn.kbc.ranking import HEADLINE, category_table
-    from ekgn.tables import in_words, metrics_table
+    from ekgn.tables import in_words, metrics_table, sampled_name
 
     rows = {"model": evaluation.micro}
     rows |= {name: other.micro for name, other in beside.items() if other}
@@ -126,9 +134,10 @@ def print_evaluation(
     rows |= {f"model, {side} missing": metrics for side, metrics in evaluation.sides.items()}
     display.show(metrics_table(title, [*HEADLINE, "adjusted_mean_rank_index"], rows))
     display.console.print()
-    display.show(category_table(evaluation.as_dict()["categories"]))
+    display.show(category_table(asdict(replace(evaluation, relations=None))["categories"]))
+    macro = {sampled_name(name, evaluation.sampled): x for name, x in evaluation.macro.items()}
     display.console.print(
-        f"\nMean over relations (macro): {in_words(evaluation.macro)}. "
+        f"\nMean over relations (macro): {in_words(macro)}. "
         f"Entities never seen in training: {evaluation.unseen['entities']:,} in "
         f"{evaluation.unseen['triples']:,} triples (counted)."
     )
@@ -136,9 +145,9 @@ def print_evaluation(
 
 def _mount() -> None:
     """The commands that live in files of their own."""
-    from ekgn.cli import about, compare, complete, extend, inside, rules, serve, train
+    from ekgn.cli import about, compare, complete, extend, index, inside, rules, serve, train
 
-    for part in (train, about, complete, inside, compare, rules, extend, serve):
+    for part in (train, about, complete, inside, compare, rules, extend, index, serve):
         part.register(app)
 
 

@@ -90,6 +90,7 @@ def complete(
     check_out(out)
     choice = Choice(depth, ask_from, like_from, single_valued, everything)
     loaded = KbcRun.load(run)
+    _note_index(loaded)
     _fit_if_needed(loaded)
     with display.ranking_progress("asking") as on_progress:
         found = loaded.complete(
@@ -122,6 +123,17 @@ def _show_completion(found: Completion, out: Path, precision: float | None) -> N
     display.console.print(
         f"{len(found.facts):,} facts from {found.questions:,} questions written to {out}"
     )
+
+
+def _note_index(loaded: KbcRun) -> None:
+    """Say that answers come from an index, where they do."""
+    from ekgn.cli import display
+    from ekgn.kbc.index import IndexSearch
+
+    if isinstance(loaded.search, IndexSearch):
+        recall = f"{loaded.search.about.recall_at_10:.1%} of the first 10"
+        text = f"Answers come from the run's index, which finds {recall}. Shares are estimates."
+        display.messages.print(text)
 
 
 def _fit_if_needed(loaded: KbcRun) -> None:
@@ -263,6 +275,7 @@ def predict(
     if out is not None and queries is None:
         raise EkgnError("--out is for --queries.")
     loaded = KbcRun.load(run)
+    _note_index(loaded)
     if queries is not None:
         _predict_file(loaded, queries, out, json, top=top, hide_known=hide_known, rule=rule)
         return

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
+
+from ekgn.errors import EkgnError
 
 Ints = NDArray[np.int64]
 
@@ -31,12 +35,35 @@ class Answers:
         self._width = 2 * num_relations
         # One sort of a single integer per triple: ten times faster than a sort of rows.
         span = int(both[:, 2].max(initial=0)) + 1
-        queries, self.tails = np.divmod(
-            np.unique(self._key(both[:, 0], both[:, 1]) * span + both[:, 2]), span
-        )
-        self._keys, starts = np.unique(queries, return_index=True)
-        self.heads, self.relations = np.divmod(self._keys, self._width)
-        self.offsets = np.append(starts, len(queries)).astype(np.int64)
+        if (int(both[:, 0].max(initial=0)) + 1) * self._width * span >= 2**63:
+            raise EkgnError(
+                f"{span:,} entities and {num_relations:,} relations are too many: twice the "
+                "relations times the squared entities must be below 2^63."
+            )
+        keys = self._key(both[:, 0], both[:, 1]) * span + both[:, 2]
+        del both
+        keys.sort()
+        keys = keys[np.diff(keys, prepend=-1) > 0]
+        queries, self.tails = np.divmod(keys, span)
+        del keys
+        starts = np.flatnonzero(np.diff(queries, prepend=-1) > 0)
+        self._keys = queries[starts]
+        self.offsets = np.append(starts, len(queries))
+
+    @cached_property
+    def heads(self) -> Ints:
+        """The head of every query."""
+        return self._keys // self._width
+
+    @cached_property
+    def relations(self) -> Ints:
+        """The relation of every query."""
+        return self._keys % self._width
+
+    def questions(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Heads and relations of some queries; those of all need not be in memory."""
+        heads, relations = np.divmod(self._keys[rows], self._width)
+        return heads, relations
 
     def __len__(self) -> int:
         return len(self._keys)

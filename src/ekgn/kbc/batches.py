@@ -56,7 +56,6 @@ class Batches:
         self._num_entities = num_entities
         self._settings = settings
         self._by_query = settings.has_product
-        self._row_of_triple = np.repeat(np.arange(len(known)), np.diff(known.offsets))
         self._order: tuple[int, Ints] = (-1, np.empty(0, np.int64))
 
     @property
@@ -97,7 +96,7 @@ class Batches:
         )
 
     def _questions(self, rows: Ints) -> tuple[Ints, Ints]:
-        return self._known.heads[rows], self._known.relations[rows]
+        return self._known.questions(rows)
 
     def _triples(self, chosen: Ints, rng: np.random.Generator) -> Batch:
         """Single triples, each with its own negatives; only the answer itself is none of them."""
@@ -105,7 +104,8 @@ class Batches:
         shape = (len(chosen), self._settings.negatives)
         negatives = rng.integers(self._num_entities, size=shape)
         query, place = np.nonzero(negatives == answers[:, None])
-        batch = self._batch(self._row_of_triple[chosen], answers, np.arange(len(chosen)))
+        rows = np.searchsorted(self._known.offsets, chosen, side="right") - 1
+        batch = self._batch(rows, answers, np.arange(len(chosen)))
         return batch._replace(
             negatives=torch.from_numpy(negatives),
             left_out=(torch.from_numpy(query), torch.from_numpy(place)),

@@ -162,7 +162,7 @@ def grow(graph: KnowledgeGraph, given: TripleFile, names: Sequence[Path]) -> _Gr
     in_train, held_out = _known(graph, facts)
     added = facts[~in_train & ~held_out]
     ids = (*graph.entities.ids, *new)
-    found, _ = gather_names([given], names, {*ids, *graph.relations.ids})
+    found, _ = gather_names([given], names, ({*ids}, graph.relations.ids))
     entities = Vocabulary(
         ids, (*graph.entities.labels, *new), (*graph.entities.descriptions, *("",) * len(new))
     )
@@ -174,12 +174,9 @@ def grow(graph: KnowledgeGraph, given: TripleFile, names: Sequence[Path]) -> _Gr
 
 def _indices(known: Vocabulary, texts: Any) -> dict[str, Any]:
     """The index of each text, by id or else by label; None for what is new."""
-    labels: dict[str, list[int]] = {}
-    for index, label in enumerate(known.labels):
-        labels.setdefault(label, []).append(index)
     found: dict[str, Any] = {}
     for text in texts:
-        called = labels.get(text, [])
+        called = known.called(text)
         if text not in known.index_of and len(called) > 1:
             ids = ", ".join(known.ids[index] for index in called[:5])
             raise EkgnError(f"Several are called '{text}': {ids}. Give the id of the one you mean.")

@@ -27,18 +27,20 @@ from numpy.typing import NDArray
 from ekgn.errors import EkgnError, did_you_mean
 from ekgn.files import read_json, replace_file, replace_folder, write_json
 from ekgn.kbc import datasets
-from ekgn.kbc.columns import COLUMNS, Names, TripleFile
+from ekgn.kbc.columns import Names, TripleFile
 from ekgn.kbc.datasets import SPLITS, DataFiles
 from ekgn.kbc.frames import names_of, triples_of
+from ekgn.kbc.mapped import mapped
+from ekgn.kbc.texts import Texts
 from ekgn.kbc.triples import gather_names, read_names, read_triples
 from ekgn.kbc.vocabulary import Vocabulary as Vocabulary
 
 logger = logging.getLogger(__name__)
 
 Triples = NDArray[np.int64]
-_FORMAT = 1
+_FORMAT = 2  # 1 had all names in vocabulary.json; it is still read
 _READERS = 2  # raised when the same files are read otherwise than before
-_PARTS = ("ids", "labels", "descriptions")
+_KINDS = ("entities", "relations")
 _CACHED_GRAPHS = 24
 
 
@@ -96,17 +98,13 @@ class KnowledgeGraph:
 
     def save(self, folder: Path) -> None:
         """Write graph.safetensors and vocabulary.json, each aside first and then renamed."""
-        words = {
-            "format": _FORMAT,
-            "name": self.name,
-            "entities": {part: getattr(self.entities, part) for part in _PARTS},
-            "relations": {part: getattr(self.relations, part) for part in _PARTS},
-            "source": self.source,
-        }
-        vocabulary = json.dumps(words, ensure_ascii=False).encode()
-        arrays = {name: self.split(name).astype(np.int32) for name in SPLITS}
-        note = {"sha256": _digest(vocabulary, arrays)}
-        replace_file(folder / "vocabulary.json", lambda aside: aside.write_bytes(vocabulary))
+        about = {"format": _FORMAT, "name": self.name, "source": self.source}
+        words = json.dumps(about, ensure_ascii=False).encode()
+        arrays = {name: np.ascontiguousarray(self.split(name)) for name in SPLITS}
+        for kind in _KINDS:
+            arrays |= getattr(self, kind).arrays(kind)
+        note = {"sha256": _digest(words, arrays)}
+        replace_file(folder / "vocabulary.json", lambda aside: aside.write_bytes(words))
         replace_file(
             folder / "graph.safetensors",
             lambda aside: safetensors.numpy.save_file(arrays, aside, note),
@@ -114,31 +112,29 @@ class KnowledgeGraph:
 
     @classmethod
     def load(cls, folder: Path) -> KnowledgeGraph:
-        """Read what `save` wrote; anything missing, torn or changed raises."""
+        """Map what `save` wrote into memory; anything missing, torn or changed raises."""
         try:
-            vocabulary = (folder / "vocabulary.json").read_bytes()
-            with safetensors.safe_open(folder / "graph.safetensors", framework="numpy") as tensors:
-                arrays = {name: tensors.get_tensor(name) for name in SPLITS}
-                note = tensors.metadata()
-            words = json.loads(vocabulary)
+            words = (folder / "vocabulary.json").read_bytes()
+            arrays, note = mapped(folder / "graph.safetensors")
+            about = json.loads(words)
+            train, valid, test = (arrays[name].astype(np.int64, copy=False) for name in SPLITS)
         except FileNotFoundError as error:
             missing = Path(error.filename or folder / "graph.safetensors").name
             raise EkgnError(f"No graph in {folder}: {missing} is missing.") from None
-        except (OSError, ValueError, safetensors.SafetensorError) as error:
+        except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
             raise EkgnError(f"The graph in {folder} cannot be read: {error}.") from None
-        if note != {"sha256": _digest(vocabulary, arrays)}:
+        if note != {"sha256": _digest(words, arrays)}:
             raise EkgnError(
                 f"The graph in {folder} was changed or only half written: "
                 "vocabulary.json and graph.safetensors do not belong together."
             )
-        if words["format"] != _FORMAT:
+        if about["format"] not in (1, _FORMAT):
             raise EkgnError(f"The graph in {folder} was written by another version of ekgn.")
         entities, relations = (
-            Vocabulary(*(tuple(words[kind][part]) for part in _PARTS))
-            for kind in ("entities", "relations")
+            Vocabulary(**about[kind]) if kind in about else Vocabulary.of_arrays(kind, arrays)
+            for kind in _KINDS
         )
-        train, valid, test = (arrays[name].astype(np.int64) for name in SPLITS)
-        graph = cls(words["name"], entities, relations, train, valid, test, words["source"])
+        graph = cls(about["name"], entities, relations, train, valid, test, about["source"])
         return graph.with_names(_added_names(folder))
 
     def with_names(self, names: Names) -> KnowledgeGraph:
@@ -181,11 +177,11 @@ def _added_names(folder: Path) -> Names:
         ) from None
 
 
-def _digest(vocabulary: bytes, arrays: dict[str, NDArray[Any]]) -> str:
+def _digest(words: bytes, arrays: dict[str, NDArray[Any]]) -> str:
     """One checksum over both files, so that a torn or changed pair is noticed."""
-    digest = hashlib.sha256(vocabulary)
-    for name in SPLITS:
-        digest.update(np.ascontiguousarray(arrays[name]).data)
+    digest = hashlib.sha256(words)
+    for name in (*SPLITS, *sorted(arrays.keys() - set(SPLITS))):
+        digest.update(arrays[name].data)
     return digest.hexdigest()
 
 
@@ -262,15 +258,15 @@ def _assemble(
     if found.benchmark is not None:
         lines = tuple(len(coded[name]) for name in SPLITS)
         found.benchmark.check_counts(lines, len(entity_ids), len(relation_ids))
-    rows = {name: frame.unique(maintain_order=True) for name, frame in coded.items()}
-    splits = {name: frame.to_numpy().astype(np.int64) for name, frame in rows.items()}
+    splits = {name: _distinct(rows, len(entity_ids)) for name, rows in coded.items()}
+    dropped = {name: len(coded[name]) - len(splits[name]) for name in coded}
     if split is not None:
         splits |= hold_out(splits["train"], split["shares"], split["seed"], found.files["train"])
         split = {**split, "held_out": {name: len(splits[name]) for name in split["shares"]}}
     splits, entity_codes, relation_codes = _number(splits)
-    entities = [entity_ids[code] for code in entity_codes]
-    relations = [relation_ids[code] for code in relation_codes]
-    names, used = gather_names(files.values(), found.names, {*entities, *relations})
+    entities = Texts.of_series(entity_ids.gather(entity_codes))
+    relations = Texts.of_series(relation_ids.gather(relation_codes))
+    names, used = gather_names(files.values(), found.names, (entities, relations))
     source = {
         "files": [
             {"name": path.name, "sha256": sums[name], "triples": len(coded[name])}
@@ -280,12 +276,12 @@ def _assemble(
             {"name": path.name, "sha256": datasets.sha256_of(path), "used": count}
             for path, count in used.items()
         ],
-        "duplicates_dropped": {name: len(coded[name]) - len(rows[name]) for name in coded},
+        "duplicates_dropped": dropped,
         "literals_skipped": sum(file.literals_skipped for file in files.values()),
         "headers_skipped": {
             name: file.header_skipped for name, file in files.items() if file.header_skipped
         },
-        "overlaps": _overlaps(splits),
+        "overlaps": _overlaps(splits, len(relations), len(entities)),
         "split": split,
         "unseen": {name: unseen_names(splits["train"], splits[name]) for name in ("valid", "test")},
     }
@@ -300,17 +296,36 @@ def _assemble(
     )
 
 
-def _encode(
-    frames: dict[str, pl.DataFrame],
-) -> tuple[dict[str, pl.DataFrame], list[str], list[str]]:
-    """The frames with a code for each name (in no particular order), and the names by code."""
+def _encode(frames: dict[str, pl.DataFrame]) -> tuple[dict[str, Triples], pl.Series, pl.Series]:
+    """The triples with a code for each name (in no particular order), and the names by code."""
     every = pl.concat(frames.values())
     entities = pl.concat([every["head"], every["tail"].rename("head")]).unique()
     relations = every["relation"].unique()
     kinds = {"head": entities, "relation": relations, "tail": entities}
     codes = [pl.col(name).cast(pl.Enum(known)).to_physical() for name, known in kinds.items()]
-    coded = {name: frame.select(codes) for name, frame in frames.items()}
-    return coded, entities.to_list(), relations.to_list()
+    coded = {
+        name: np.ascontiguousarray(frame.select(codes).to_numpy(), np.int64)
+        for name, frame in frames.items()
+    }
+    return coded, entities, relations
+
+
+def triple_keys(triples: Triples, num_relations: int, num_entities: int) -> Triples:
+    """One number for each triple."""
+    if num_entities * num_entities * num_relations >= 2**63:
+        raise EkgnError(
+            f"{num_entities:,} entities and {num_relations:,} relations are too many: the product "
+            "of relations and squared entities must be below 2^63."
+        )
+    keys: Triples = (triples[:, 0] * num_relations + triples[:, 1]) * num_entities + triples[:, 2]
+    return keys
+
+
+def _distinct(triples: Triples, num_entities: int) -> Triples:
+    """Each triple once, in order."""
+    keys = triple_keys(triples, int(triples[:, 1].max(initial=0)) + 1, num_entities)
+    kept: Triples = triples[pl.Series(keys).is_first_distinct().to_numpy()]
+    return kept
 
 
 def hold_out(
@@ -349,8 +364,8 @@ def spare_rows(triples: Triples, seed: int) -> NDArray[np.int64]:
     order = np.random.default_rng(seed).permutation(len(triples))
     shuffled = triples[order]
     stays = np.zeros(len(triples), bool)
-    stays[np.unique(shuffled[:, [0, 2]], return_index=True)[1] // 2] = True
-    stays[np.unique(shuffled[:, 1], return_index=True)[1]] = True
+    stays[_first_places(shuffled[:, [0, 2]].ravel())[1] // 2] = True
+    stays[_first_places(shuffled[:, 1])[1]] = True
     return order[~stays]
 
 
@@ -370,25 +385,37 @@ def _number(splits: dict[str, Triples]) -> tuple[dict[str, Triples], Triples, Tr
 
 def _by_appearance(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     """The distinct codes in the order in which they first appear."""
-    codes, first = np.unique(np.concatenate(parts), return_index=True)
+    codes, first = _first_places(np.concatenate(parts))
     return codes[np.argsort(first)]
 
 
-def _overlaps(splits: dict[str, Triples]) -> dict[str, int]:
+def _first_places(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct codes, and where each is first: np.unique without its sort."""
+    first = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of equal ones the last counts
+    distinct = np.flatnonzero(first >= 0)
+    return distinct, first[distinct]
+
+
+def _overlaps(splits: dict[str, Triples], relations: int, entities: int) -> dict[str, int]:
     """How many triples of a later split are in an earlier one; they are kept."""
-    frames = {
-        name: pl.DataFrame(splits[name], schema=dict.fromkeys(COLUMNS, pl.Int64)) for name in SPLITS
-    }
-    return {
-        f"{later}_in_{earlier}": frames[later].join(frames[earlier], on=COLUMNS, how="semi").height
-        for later, earlier in (("valid", "train"), ("test", "train"), ("test", "valid"))
-    }
+    keys = {name: np.sort(triple_keys(splits[name], relations, entities)) for name in SPLITS}
+
+    def in_both(later: str, earlier: str) -> int:
+        place = np.searchsorted(keys[earlier], keys[later])
+        inside = place < len(keys[earlier])
+        return int((keys[earlier][place[inside]] == keys[later][inside]).sum())
+
+    pairs = (("valid", "train"), ("test", "train"), ("test", "valid"))
+    return {f"{later}_in_{earlier}": in_both(later, earlier) for later, earlier in pairs}
 
 
 def unseen_names(train: Triples, rows: Triples) -> dict[str, int]:
     """Entities and relations of a split that train does not have, and the triples they are in."""
-    entities = ~np.isin(rows[:, [0, 2]], train[:, [0, 2]])
-    relations = ~np.isin(rows[:, 1], train[:, 1])
+    entities, relations = (
+        ~np.isin(rows[:, at], train[:, at], kind="table" if len(train) else None)
+        for at in ([0, 2], 1)
+    )
     return {
         "entities": len(np.unique(rows[:, [0, 2]][entities])),
         "relations": len(np.unique(rows[:, 1][relations])),

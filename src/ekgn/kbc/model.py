@@ -241,7 +241,10 @@ class KbcModel(nn.Module):
 
     def _scores(self, outputs_BK: Tensor) -> Tensor:
         """Score of every output with every entity."""
-        rows_NK = self.answers.weight
+        return self.compare(outputs_BK, self.answers.weight)
+
+    def compare(self, outputs_BK: Tensor, rows_NK: Tensor) -> Tensor:
+        """Score of every output with every one of some entity vectors."""
         if self.settings.has_product:
             return outputs_BK @ rows_NK.T
         return -self.settings.distance_scale * l1_distances(outputs_BK, rows_NK)

@@ -20,7 +20,7 @@ from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Answers, Ints, with_inverses
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.summary import relation_categories
-from ekgn.tables import METRICS, Column, Table, metrics_table
+from ekgn.tables import METRICS, Column, Table, metrics_table, sampled_name
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -193,30 +193,45 @@ class Evaluation:
     sides: dict[str, Metrics]
     categories: dict[str, dict[str, Metrics]] = field(default_factory=dict)
     unseen: dict[str, int] = field(default_factory=dict)
+    sampled: int = 0  # how many candidates were drawn; 0: ranks are among all entities
     relations: Table | None = field(default=None, repr=False, compare=False)  # metrics of each
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         rows = {"both": self.micro, **{f"{side} missing": m for side, m in self.sides.items()}}
+        among = f" among {self.sampled:,} sampled entities" if self.sampled else ""
         shown = [*HEADLINE, "adjusted_mean_rank_index"]
-        return metrics_table(f"{self.split}, filtered ranks", shown, rows).html()
+        return metrics_table(f"{self.split}, filtered ranks{among}", shown, rows).html()
 
     def headline(self) -> dict[str, float]:
         """The numbers that sum it up."""
-        return {name: getattr(self.micro, name) for name in HEADLINE}
+        return {sampled_name(name, self.sampled): getattr(self.micro, name) for name in HEADLINE}
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; without those of each relation, which are many."""
+        """Plain values for JSON; without those of each relation, which are many.
+
+        Metrics among sampled entities are named so.
+        """
         found = asdict(replace(self, relations=None))
         del found["relations"]
-        return found
+        return _named(found, self.sampled) if self.sampled else found
+
+
+def _named(values: dict[str, Any], candidates: int) -> dict[str, Any]:
+    """The same values, metrics under the names that say how many candidates were drawn."""
+    return {
+        sampled_name(name, candidates if name in METRICS else 0): _named(value, candidates)
+        if isinstance(value, dict)
+        else value
+        for name, value in values.items()
+    }
 
 
 CATEGORIES = ("1-1", "1-M", "M-1", "M-M")
 
 
-def summarise(ranks: Ranks, graph: KnowledgeGraph, split: str) -> Evaluation:
-    """All metrics of the ranks of a split."""
+def summarise(ranks: Ranks, graph: KnowledgeGraph, split: str, sampled: int = 0) -> Evaluation:
+    """All metrics of the ranks of a split, among so many sampled candidates or among all."""
     realistic, candidates = ranks.realistic, ranks.candidates
     inverse = ranks.relations >= graph.num_relations
     relation = ranks.relations % graph.num_relations
@@ -246,6 +261,7 @@ def summarise(ranks: Ranks, graph: KnowledgeGraph, split: str) -> Evaluation:
             if (here := category == kind).any()
         },
         unseen=_unseen(graph, ranks),
+        sampled=sampled,
         relations=_relation_table(graph, per_relation),
     )
 

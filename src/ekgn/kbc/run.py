@@ -7,11 +7,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,8 +26,11 @@ from ekgn.kbc.completion.facts import given as said_of
 from ekgn.kbc.explain import Explainer, Explanation
 from ekgn.kbc.extend import Extension, extend, undo
 from ekgn.kbc.graph import KnowledgeGraph
+from ekgn.kbc.index import About, build_index, load_index
 from ekgn.kbc.memory_map import MemoryMap
 from ekgn.kbc.model import KbcModel, scorer
+from ekgn.kbc.predictions import Prediction as Prediction
+from ekgn.kbc.predictions import Predictions as Predictions
 from ekgn.kbc.ranking import Evaluation, Scorer, rank_split, summarise
 from ekgn.kbc.rules import FILE as RULES_FILE
 from ekgn.kbc.rules import (
@@ -38,51 +42,18 @@ from ekgn.kbc.rules import (
     fit_mixture,
     mine,
 )
+from ekgn.kbc.sampled import rank_sampled
+from ekgn.kbc.search import Asked, ExactSearch, Hidden, Search
 from ekgn.kbc.settings import KbcSettings
 from ekgn.kbc.task import KbcTask
 from ekgn.kbc.vectors import Vectors, vectors_of
 from ekgn.kbc.what_if import Fact, WhatIf, WhatIfs
 from ekgn.run import Run
-from ekgn.tables import Column, Table, percent
 
-if TYPE_CHECKING:
-    import polars as pl
-
+log = logging.getLogger(__name__)
 
 QUESTIONS = 64  # of a list, answered in one pass
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """One answer: an entity (or relation), its share, and where it is known from, if it is.
-
-    The share is the answer's part of the softmax over all; the confidence, where one is fitted, is
-    the probability that the fact is true.
-    """
-
-    rank: int
-    id: str
-    label: str
-    description: str
-    share: float
-    known: str | None  # the split that holds the fact: "train", "valid", "test", or None
-    confidence: float | None = None
-
-
-class Predictions(list[Prediction]):
-    """Answers in order, the largest share first."""
-
-    def frame(self) -> pl.DataFrame:
-        """As a polars data frame."""
-        import polars as pl
-
-        return pl.DataFrame([asdict(prediction) for prediction in self])
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        columns = [*map(Column, ("", "answer", "id", "known")), Column("share", percent)]
-        rows = [[one.rank, one.label, one.id, one.known or "new", one.share] for one in self]
-        return Table("", columns, rows).html()
+MANY = 1_000_000  # entities: beyond so many an index is proposed
 
 
 class KbcRun(Run):
@@ -192,13 +163,14 @@ class KbcRun(Run):
     ) -> list[Predictions]:
         """Answers to some [head, relation] queries, by index, in one pass."""
         _positive(top)
-        heads, relations = np.array(queries, np.int64).reshape(-1, 2).T
-        shares = self.scorer(rule)(heads, relations).softmax(dim=1)
         found = [self.known_splits(head, relation) for head, relation in queries]
-        if hide_known:
-            for row, known in enumerate(found):
-                shares[row, list(known)] = -1.0
-        values, indices = shares.topk(min(top, self.graph.num_entities), dim=1)
+        hidden = [(row, known) for row, each in enumerate(found) for known in each if hide_known]
+        heads, relations = np.array(queries, np.int64).reshape(-1, 2).T
+        asked = Asked.of(self.model, heads, relations, rule)
+        rows, known = np.array(hidden, np.int64).reshape(-1, 2).T
+        best = self.search.best(asked, top, Hidden.of(rows, known))
+        values, indices = best.log_share_BP.exp().tolist(), best.entity_BP.tolist()
+        left = best.log_share_BP.isfinite().tolist()
         entities = self.graph.entities
         return [
             Predictions(
@@ -210,11 +182,28 @@ class KbcRun(Run):
                     share=value,
                     known=known.get(index),
                 )
-                for place, (index, value) in enumerate(zip(row, chances, strict=True))
-                if value >= 0
+                for place, (index, value, is_left) in enumerate(
+                    zip(row, chances, some, strict=True)
+                )
+                if is_left
             )
-            for row, chances, known in zip(indices.tolist(), values.tolist(), found, strict=True)
+            for row, chances, some, known in zip(indices, values, left, found, strict=True)
         ]
+
+    @cached_property
+    def search(self) -> Search:
+        """What finds answers: the run's index (`ekgn index`), or a look at every entity."""
+        index = load_index(self)
+        if index is None and self.graph.num_entities > MANY:
+            log.warning(
+                "Every question looks at all %s entities. An index is faster: ekgn index %s",
+                *(f"{self.graph.num_entities:,}", self.path),
+            )
+        return index or ExactSearch(self.model)
+
+    def index(self, cells: int = 0) -> About:
+        """Make an index of the answers, and keep it with the run; raises if it finds too little."""
+        return build_index(self, cells)
 
     def known_splits(self, head: int, relation: int) -> dict[int, str]:
         """The known answers of a query, each with the split it is in."""
@@ -398,11 +387,26 @@ class KbcRun(Run):
         *,
         rule: str | None = None,
         limit: int = 0,
+        candidates: int = 0,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> Evaluation:
-        """Filtered metrics of a split; those of a whole split are added to the run's record."""
+        """Filtered metrics of a split; those of a whole split are added to the run's record.
+
+        Among so many sampled candidates, or among all: then under another name in the record.
+        """
         torch.manual_seed(self.settings.seed)
         rule = rule or self.settings.answer_rule
+        if candidates:
+            ranks = rank_sampled(
+                *(self.model, self.graph, split, candidates),
+                rule=rule,
+                limit=limit,
+                on_progress=on_progress,
+            )
+            found = summarise(ranks, self.graph, split, candidates)
+            name = f"{split}/{rule}/of {candidates} sampled" + f"/{limit} facts" * bool(limit)
+            self.store("sampled_evaluations", name, found, rule=rule)
+            return found
         kept = ("evaluations", f"{split}/{rule}")
         return self._ranked(kept, self.scorer(rule), split, limit, on_progress, rule=rule)
 

@@ -59,6 +59,13 @@ class KbcSettings(Settings):
         ge=-1,
         le=10**7,
     )
+    valid_candidates: int = knob(
+        -1,
+        "entities that validation ranks among, drawn by seed and named in its metrics (0: all; "
+        "-1: all, unless that takes too long: docs/scale.md)",
+        ge=-1,
+        le=10**9,
+    )
     penalty: float = knob(
         0.0,
         "weight of |h|³ + |r|³ + |t|³ of each training fact (N3), over a product (-1: chosen by "

@@ -18,8 +18,10 @@ from ekgn.kbc.batches import Batches, Phases
 from ekgn.kbc.choose import OnProgress, choose, seconds_needed
 from ekgn.kbc.graph import KnowledgeGraph, load_graph, spare_rows
 from ekgn.kbc.model import KbcModel, scorer
-from ekgn.kbc.ranking import Metrics, filter_answers, rank_split
+from ekgn.kbc.ranking import Metrics, Ranks, filter_answers, rank_split
+from ekgn.kbc.sampled import measured, rank_sampled
 from ekgn.kbc.settings import KbcSettings
+from ekgn.tables import sampled_name
 
 CHOICES = "choices.json"
 
@@ -29,7 +31,6 @@ class KbcTask:
 
     name = "kbc"
     settings_class = KbcSettings
-    selection = "hits_at_10"
     unit = "queries"
 
     def __init__(
@@ -43,6 +44,12 @@ class KbcTask:
         if not len(graph.train):
             raise EkgnError(f"{graph.name} has no training triples.")
         self.choices = dict(choices or {})  # what was chosen for this graph, and why
+        self.measured = measured(graph, settings)  # what a validation ranks
+
+    @property
+    def selection(self) -> str:
+        """The validation metric to maximise."""
+        return sampled_name("hits_at_10", self.measured.candidates)
 
     @classmethod
     def open(
@@ -113,13 +120,19 @@ class KbcTask:
     def validate(self, model: KbcModel) -> dict[str, float]:
         """Filtered metrics on the validation triples, both sides."""
         model.place(self._unseen.to(model.entities.weight.device))
-        ranks = rank_split(scorer(model), self.graph, "valid", known=self._known)
+        ranks = self._ranks(model)
         metrics = Metrics.over(ranks.realistic, ranks.candidates)
-        return {
-            "hits_at_10": metrics.hits_at_10,
-            "mean_rank": metrics.mean_rank,
-            "mrr": metrics.mrr,
-        }
+        names = ("hits_at_10", "mean_rank", "mrr")
+        sampled = self.measured.candidates
+        return {sampled_name(name, sampled): getattr(metrics, name) for name in names}
+
+    def _ranks(self, model: KbcModel) -> Ranks:
+        facts, candidates = self.measured
+        if candidates:
+            return rank_sampled(
+                model, self.graph, "valid", candidates, known=self._known, limit=facts
+            )
+        return rank_split(scorer(model), self.graph, "valid", known=self._known, limit=facts)
 
     def seconds_needed(self) -> float | None:
         """About how long the training takes on this machine, where it can be said."""
@@ -133,4 +146,6 @@ class KbcTask:
     def describe(self) -> dict[str, Any]:
         """What was trained on, for the record."""
         chosen = {"chosen": self.choices} if self.choices else {}
-        return {**self.graph.describe(), **chosen}
+        facts, candidates = self.measured
+        ranked = {"facts": facts or len(self.graph.valid), "candidates": candidates or "all"}
+        return {**self.graph.describe(), **chosen, "validation": ranked}

@@ -297,7 +297,7 @@ def read_names(path: Path) -> Names:
 
 
 def gather_names(
-    files: Iterable[TripleFile], paths: Iterable[Path], known: Container[str]
+    files: Iterable[TripleFile], paths: Iterable[Path], known: Sequence[Container[str]]
 ) -> tuple[Names, dict[Path, int]]:
     """All names, later files winning over earlier ones, and how many known ids each path named."""
     names: Names = {}
@@ -305,7 +305,11 @@ def gather_names(
     for file in files:
         names |= file.names
     for path in paths:
-        read = {name: words for name, words in read_names(path).items() if name in known}
+        read = {
+            name: words
+            for name, words in read_names(path).items()
+            if any(name in ids for ids in known)
+        }
         for name, (label, description) in read.items():
             before = names.get(name, ("", ""))
             names[name] = (label or before[0], description or before[1])

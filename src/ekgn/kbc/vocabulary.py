@@ -3,35 +3,69 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import polars as pl
+from numpy.typing import NDArray
 
 from ekgn.errors import EkgnError
 from ekgn.kbc import datasets
 from ekgn.kbc.columns import Names
+from ekgn.kbc.texts import Positions, Texts
 
 _SHARED = -1
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Names by index: the identifier in the files, a readable label, a description or ""."""
+    """Names by index: the identifier in the files, a readable label, a description or "".
 
-    ids: tuple[str, ...]
-    labels: tuple[str, ...]
-    descriptions: tuple[str, ...]
+    Any sequences of strings may be given; they are kept as Texts.
+    """
+
+    ids: Sequence[str]
+    labels: Sequence[str]
+    descriptions: Sequence[str]
+
+    def __post_init__(self) -> None:
+        for part in ("ids", "labels", "descriptions"):
+            object.__setattr__(self, part, Texts.of(getattr(self, part)))
 
     @classmethod
     def plain(cls, ids: Iterable[str]) -> Vocabulary:
         """Identifiers that are their own labels."""
-        kept = tuple(ids)
-        return cls(kept, kept, ("",) * len(kept))
+        kept = Texts.of(ids)
+        return cls(kept, kept, Texts.empty(len(kept)))
+
+    @classmethod
+    def of_arrays(cls, kind: str, arrays: Mapping[str, NDArray[Any]]) -> Vocabulary:
+        """What `arrays` gave."""
+        order = arrays[f"{kind}.order"]
+        parts = [
+            Texts(arrays[f"{kind}.{part}"], arrays[f"{kind}.{part}.ends"], at)
+            for part, at in (("ids", order), ("labels", None), ("descriptions", None))
+            if f"{kind}.{part}" in arrays
+        ]
+        return cls(*parts) if len(parts) == 3 else cls(parts[0], *parts)
+
+    def arrays(self, kind: str) -> dict[str, NDArray[Any]]:
+        """What a file keeps of it; labels that are the identifiers are kept once."""
+        ids = Texts.of(self.ids)
+        kept = {"ids": ids, "labels": Texts.of(self.labels)}
+        if kept["labels"] == ids:
+            del kept["labels"]
+        found: dict[str, NDArray[Any]] = {f"{kind}.order": ids.order}
+        for part, texts in {**kept, "descriptions": Texts.of(self.descriptions)}.items():
+            found |= {f"{kind}.{part}": texts.data, f"{kind}.{part}.ends": texts.ends}
+        return found
 
     def with_names(self, names: Names) -> Vocabulary:
         """The same identifiers, with the labels and descriptions given for some of them."""
+        if not names:
+            return self
         old = zip(self.ids, self.labels, self.descriptions, strict=True)
         words = [(names.get(key, ("", "")), label, about) for key, label, about in old]
         return Vocabulary(
@@ -44,31 +78,36 @@ class Vocabulary:
         return len(self.ids)
 
     @cached_property
-    def index_of(self) -> dict[str, int]:
+    def index_of(self) -> Mapping[str, int]:
         """The index of each identifier."""
-        return {identifier: index for index, identifier in enumerate(self.ids)}
+        return Positions(Texts.of(self.ids))
+
+    def called(self, label: str) -> list[int]:
+        """The indices that have a label."""
+        return [int(index) for index in Texts.of(self.labels).where(label)]
 
     @cached_property
-    def _labelled(self) -> dict[str, int]:
-        """The index of each label, or _SHARED."""
-        return _index_names(self.labels)
+    def _folded(self) -> tuple[Texts, Texts]:
+        """Labels and identifiers without regard to case."""
+        labels = Texts.of(label.casefold() for label in self.labels)
+        if self.labels is self.ids:
+            return labels, labels
+        return labels, Texts.of(identifier.casefold() for identifier in self.ids)
 
-    @cached_property
-    def _folded(self) -> dict[str, int]:
-        """The index of each label and identifier without regard to case, or _SHARED."""
-        identifiers = _index_names(identifier.casefold() for identifier in self.ids)
-        labels = _index_names(label.casefold() for label in self.labels)
-        for name, index in identifiers.items():
-            labels[name] = index if labels.get(name, index) == index else _SHARED
-        return labels
+    def _index(self, text: str) -> int | None:
+        """The index of a label, or of a label or identifier in any case; or _SHARED, or None."""
+        found = self.called(text) or self._in_any_case(text)
+        return (found[0] if len(found) == 1 else _SHARED) if found else None
+
+    def _in_any_case(self, text: str) -> list[int]:
+        folded = text.casefold()
+        return sorted({int(index) for names in self._folded for index in names.where(folded)})
 
     def find(self, text: str, kind: str, graph_name: str) -> int:
         """The index of an identifier or a label (any case); a miss suggests the nearest names."""
         if text in self.index_of:
             return self.index_of[text]
-        index = self._labelled.get(text)
-        if index is None:
-            index = self._folded.get(text.casefold())
+        index = self._index(text)
         many = "entities" if kind == "entity" else f"{kind}s"
         if index == _SHARED:
             raise EkgnError(
@@ -89,26 +128,15 @@ class Vocabulary:
 
     def _mention(self, folded: str) -> str:
         """A name as it is written, with its identifier where that is something else."""
-        index = self._folded[folded]
-        if index == _SHARED:
-            index = self._sharing(folded)[0]
-            return f"'{self.labels[index]}' (several)"
-        label, identifier = self.labels[index], self.ids[index]
+        first, *others = self._in_any_case(folded)
+        label, identifier = self.labels[first], self.ids[first]
+        if others:
+            return f"'{label}' (several)"
         return f"'{label}'" if label == identifier else f"'{label}' ({identifier})"
-
-    def _sharing(self, text: str) -> list[int]:
-        """The indices that carry the text as label, else those that do whatever the case."""
-        exact = [index for index, label in enumerate(self.labels) if label == text]
-        folded = text.casefold()
-        return exact or [
-            index
-            for index, names in enumerate(zip(self.labels, self.ids, strict=True))
-            if folded in (names[0].casefold(), names[1].casefold())
-        ]
 
     def _listing(self, text: str, limit: int = 10) -> str:
         """The identifiers that carry a label, with what they stand for."""
-        indices = self._sharing(text)
+        indices = self.called(text) or self._in_any_case(text)
         shown = [
             f"{self.ids[index]} ({self.descriptions[index] or self.labels[index]})"
             for index in indices[:limit]
@@ -117,15 +145,8 @@ class Vocabulary:
 
     @cached_property
     def _folded_names(self) -> pl.Series:
-        return pl.Series("name", list(self._folded), dtype=pl.String)
-
-
-def _index_names(names: Iterable[str]) -> dict[str, int]:
-    """The position of each name, or _SHARED where it occurs more than once."""
-    positions: dict[str, int] = {}
-    for position, name in enumerate(names):
-        positions[name] = _SHARED if name in positions else position
-    return positions
+        parts = [pl.Series("name", list(names), dtype=pl.String) for names in self._folded]
+        return pl.concat(parts).unique(maintain_order=True)
 
 
 def nearest_names(text: str, names: pl.Series, limit: int) -> list[str]:

@@ -17,6 +17,7 @@ from ekgn.kbc.completion.roles import Floats32
 from ekgn.kbc.explain import Explanation
 from ekgn.kbc.graph import Vocabulary
 from ekgn.kbc.run import KbcRun, Predictions
+from ekgn.kbc.search import QUERIES
 from ekgn.kbc.what_if import Fact, WhatIf, WhatIfs
 from ekgn.web.problems import Problem, shown
 from ekgn.web.schema import (
@@ -35,7 +36,6 @@ from ekgn.web.schema import (
 from ekgn.web.search import MATCHES, NameIndex
 from ekgn.web.served import ServedRun
 
-SCORE_BYTES = 64 * 2**20  # of scores that one batch may hold
 EXPLAIN_DEPTH = 50  # ranks looked at to say how answers move
 HEAT_MAP_RELATIONS = 240
 EXAMPLES = 6
@@ -70,7 +70,7 @@ class ServedKbc(ServedRun):
         )
         self.explainer = run.explainer
         self._kept_what_ifs: dict[tuple[int, int, int, tuple[Fact, ...]], WhatIf] = {}
-        self.batch_size = int(np.clip(SCORE_BYTES // (4 * graph.num_entities), 1, 64))
+        self.batch_size = QUERIES
 
     def prepare(self) -> None:
         """Do now what the first visitor would otherwise wait for."""

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Ints
 from ekgn.kbc.completion.roles import Bools, Roles
-from ekgn.kbc.ranking import MEMORY_BUDGET, chunks, count_by_row
+from ekgn.kbc.ranking import MEMORY_BUDGET, chunks
+from ekgn.kbc.search import Asked, Hidden
 from ekgn.network.inference import step_weights
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 _WIDEST = 30.0  # margins beyond it say nothing more
+_QUESTIONS = 256  # asked at once
 
 
 class Side(NamedTuple):
@@ -47,85 +47,67 @@ class Side(NamedTuple):
         return Side(share[order], rank[order], margin[order], step[order], answers[order])
 
 
-class _Rows(NamedTuple):
-    """The answers to a batch of questions: log shares of all entities, and about the questions."""
-
-    log_share: Tensor
-    step: Ints
-    answers: Ints
-
-
 class Asker:
-    """A run's network, asked in batches that fit the memory."""
+    """A run's network, asked in batches."""
 
     def __init__(self, run: KbcRun) -> None:
         self.graph, self.train, self.rules = run.graph, run.known["train"], run.rules
         self.roles = Roles(run.graph, run.known["train"])
-        self._model, self._device = run.model, run.device
+        self._model, self._device, self._search = run.model, run.device, run.search
         self._rule = run.settings.answer_rule
         if self._rule == "sample":
             self._rule = "mixture"  # its mean: a completion is the same every time
-        self._batch = max(1, MEMORY_BUDGET // (16 * run.graph.num_entities))
 
-    def _rows(self, heads: Ints, roles: Ints) -> _Rows:
+    @torch.no_grad()
+    def _asked(self, heads: Ints, roles: Ints) -> tuple[Asked, Ints, Ints]:
+        """Questions as the entities see them, the step that answers, how many answers are known."""
         query = [torch.from_numpy(np.ascontiguousarray(part)) for part in (heads, roles)]
-        with torch.no_grad():
-            record = self._model(*(part.to(self._device) for part in query))
-            scores = self._model.scores(record, self._rule)
-            log_share = scores.sub_(scores.logsumexp(dim=1, keepdim=True)).cpu()
-            step = step_weights(record, self._rule).argmax(dim=0).cpu().numpy() + 1
-        if torch.isnan(log_share.sum(dim=1)).any():
-            raise EkgnError("The model's scores are not numbers (NaN): it diverged. Train it anew.")
+        record = self._model(*(part.to(self._device) for part in query))
+        step = step_weights(record, self._rule).argmax(dim=0).cpu().numpy() + 1
         rows = self.train.rows(heads, roles)
         answers = np.where(rows >= 0, np.diff(self.train.offsets, append=0)[rows], 0)
-        return _Rows(log_share, step, answers)
+        return Asked.by(record, self._rule), step, answers
 
-    def _hide_known(self, log_share: Tensor, heads: Ints, roles: Ints) -> None:
+    def _hidden(self, heads: Ints, roles: Ints) -> Hidden:
+        """Known answers, and the entities themselves where training never has that."""
         row, answer = self.train.gather(self.train.rows(heads, roles))
-        log_share[torch.from_numpy(row), torch.from_numpy(answer)] = -torch.inf
         alone = np.flatnonzero(~self.roles.has_loops[roles])
-        log_share[torch.from_numpy(alone), torch.from_numpy(heads[alone])] = -torch.inf
+        return Hidden.of(np.append(row, alone), np.append(answer, heads[alone]))
 
     def best(self, heads: Ints, role: int, depth: int, considered: Bools) -> tuple[Ints, Side]:
         """The first places of (head, role, ?): rows of head, answer; and what is said of each."""
         pairs, sides = [np.empty((0, 2), np.int64)], [_nothing()]
-        for start in range(0, len(heads), self._batch):
-            here = heads[start : start + self._batch]
+        looked_at = min(max(depth, 2), self.graph.num_entities)
+        for start in range(0, len(heads), _QUESTIONS):
+            here = heads[start : start + _QUESTIONS]
             roles = np.full(len(here), role)
-            rows = self._rows(here, roles)
-            self._hide_known(rows.log_share, here, roles)
-            looked_at = min(max(depth, 2), self.graph.num_entities)
-            values, found = (part.numpy() for part in rows.log_share.topk(looked_at, dim=1))
+            asked, step, answers = self._asked(here, roles)
+            best = self._search.best(asked, looked_at, self._hidden(here, roles))
+            values, found = (part.cpu().numpy() for part in best)
             keep = considered[found] & np.isfinite(values)
             keep[:, depth:] = False
             row, place = np.nonzero(keep)
             value = values[row, place].astype(np.float64)
             over = values[row, np.where(place == 0, min(1, looked_at - 1), 0)]
             pairs.append(np.stack([here[row], found[row, place]], axis=1))
-            sides.append(
-                Side(value, place + 1, _margin(value, over), rows.step[row], rows.answers[row])
-            )
+            sides.append(Side(value, place + 1, _margin(value, over), step[row], answers[row]))
         return np.concatenate(pairs), Side.joined(sides)
 
     def places(self, heads: Ints, roles: Ints, answers: Ints) -> Side:
         """What is said of given answers, known or not; those of one question share its batch."""
         if not len(heads):
             return _nothing()
-        asked = np.stack([heads, roles, answers], axis=1)
+        asked_for = np.stack([heads, roles, answers], axis=1)
         sides, order = [], []
-        for pairs, row, batch_heads, batch_roles in chunks(
-            asked, self.graph.num_entities, MEMORY_BUDGET
-        ):
-            rows = self._rows(batch_heads, batch_roles)
-            value = rows.log_share.numpy()[row, answers[pairs]]
-            self._hide_known(rows.log_share, batch_heads, batch_roles)
-            first = rows.log_share.topk(min(2, self.graph.num_entities), dim=1).values.numpy()[row]
-            above, _ = count_by_row(rows.log_share.numpy(), row, value)
-            over = np.where(value == first[:, 0], first[:, -1], first[:, 0])
+        for pairs, row, batch_heads, batch_roles in chunks(asked_for, 1, 16 * _QUESTIONS):
+            asked, step, known = self._asked(batch_heads, batch_roles)
+            hidden = self._hidden(batch_heads, batch_roles)
+            placed = self._search.places(asked, row, answers[pairs], hidden)
+            value, first = placed.log_share_P.numpy(), placed.first_B2.numpy()[row]
+            is_first = (placed.rank_P == 1) & np.isclose(value, first[:, 0], rtol=1e-5, atol=1e-5)
+            over = np.where(is_first, first[:, -1], first[:, 0])
             value = value.astype(np.float64)
-            sides.append(
-                Side(value, above + 1, _margin(value, over), rows.step[row], rows.answers[row])
-            )
+            sides.append(Side(value, placed.rank_P, _margin(value, over), step[row], known[row]))
             order.append(pairs)
         return Side.joined(sides).at(np.argsort(np.concatenate(order)))
 

@@ -174,6 +174,7 @@ def plan_of(
         "choice": asdict(choice),
         "wanted": asdict(wanted),
         "weights": [about.st_size, about.st_mtime_ns],
+        "search": type(run.search).__name__,
         "rules": run.rules is not None and len(run.rules.table.confidence),
         "confidence": hashlib.sha256(fitted.encode()).hexdigest(),
     }

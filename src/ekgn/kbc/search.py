@@ -1,0 +1,248 @@
+"""The best answers among all entities, in bounded memory: scores are made by blocks of entities.
+
+A share is the softmax over all entities, hidden ones included. An index (ekgn.kbc.index) answers
+the same questions without looking at every entity.
+
+Shape letters: S steps that count, B queries, K vectors, n entities of a block, P (query, answer)
+pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ekgn.errors import EkgnError
+from ekgn.kbc.answers import Ints
+from ekgn.kbc.model import KbcModel
+from ekgn.network.inference import Inference, step_weights
+
+BLOCK_BYTES = 32 * 2**20  # of a block's scores, with a working copy; small fits the cache
+QUERIES = 64  # asked at once
+
+
+class Hidden(NamedTuple):
+    """(query, entity) pairs that are no answers, by entity in order."""
+
+    rows: Tensor
+    entities: Tensor
+
+    @classmethod
+    def of(cls, rows: Ints, entities: Ints) -> Hidden:
+        """The same pairs in order."""
+        order = np.argsort(entities, kind="stable")
+        return cls(
+            *(torch.from_numpy(np.asarray(part, np.int64)[order]) for part in (rows, entities))
+        )
+
+    def hide(self, scores_Bn: Tensor, start: int) -> None:
+        """Set the scores of hidden pairs in the block of entities from `start` on to -inf."""
+        bounds = torch.tensor([start, start + scores_Bn.shape[1]])
+        low, high = torch.searchsorted(self.entities, bounds).tolist()
+        device = scores_Bn.device
+        rows, columns = self.rows[low:high], self.entities[low:high] - start
+        scores_Bn[rows.to(device), columns.to(device)] = -torch.inf
+
+
+class Best(NamedTuple):
+    """The first places of each query: log share and entity; -inf where there are no more."""
+
+    log_share_BP: Tensor
+    entity_BP: Tensor
+
+
+class Placed(NamedTuple):
+    """What is said of given answers."""
+
+    log_share_P: Tensor
+    rank_P: Ints
+    first_B2: Tensor  # log shares of each query's first two answers
+
+
+class Asked(NamedTuple):
+    """Queries as the entities see them: the outputs that count, and how much each does."""
+
+    outputs_SBK: Tensor
+    log_weights_SB: Tensor
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, model: KbcModel, heads: Ints, relations: Ints, rule: str | None = None) -> Asked:
+        """The questions [head, relation, ?], by a rule or the model's own."""
+        rule = rule or model.settings.answer_rule
+        device = model.answers.weight.device
+        query = [
+            torch.from_numpy(np.ascontiguousarray(part)).to(device) for part in (heads, relations)
+        ]
+        if rule != "argmax":
+            return cls.by(model(*query), rule)
+        return cls.by(model.network.until_left(*model.query(*query)), rule)
+
+    @classmethod
+    def by(cls, record: Inference, rule: str) -> Asked:
+        """All steps for `mixture`, one for the other rules."""
+        weights_TB = step_weights(record, rule)
+        if rule == "mixture":
+            return cls(record.outputs_TBK, weights_TB.log())
+        everyone_B = torch.arange(weights_TB.shape[1], device=weights_TB.device)
+        outputs_BK = record.outputs_TBK[weights_TB.argmax(dim=0), everyone_B]
+        return cls(outputs_BK[None], torch.zeros_like(weights_TB[:1]))
+
+
+class Search(Protocol):
+    """What finds answers: by a look at every entity, or by an index."""
+
+    def best(self, asked: Asked, top: int, hidden: Hidden) -> Best:
+        """The first places of each query among entities that are not hidden."""
+
+    def places(self, asked: Asked, rows: Ints, answers: Ints, hidden: Hidden) -> Placed:
+        """The places of given answers, hidden or not, among entities that are not hidden."""
+
+
+class ExactSearch:
+    """Every entity is looked at, a block at a time."""
+
+    def __init__(self, model: KbcModel, block_bytes: int = BLOCK_BYTES) -> None:
+        self._model = model
+        self._bytes = block_bytes
+
+    @property
+    def _vectors_NK(self) -> Tensor:
+        return self._model.answers.weight
+
+    def best(self, asked: Asked, top: int, hidden: Hidden) -> Best:
+        """See Search."""
+        top = min(top, len(self._vectors_NK))
+        found: Best | None = None
+        totals = _Totals()
+        for start, scores_Bn in self._blocks(asked, totals):
+            hidden.hide(scores_Bn, start)
+            values, places = scores_Bn.topk(min(top, scores_Bn.shape[1]), dim=1)
+            block = Best(values, places + start)
+            found = block if found is None else _merged(found, block, top)
+        assert found is not None
+        return Best(totals.shares(found.log_share_BP), found.entity_BP)
+
+    def places(self, asked: Asked, rows: Ints, answers: Ints, hidden: Hidden) -> Placed:
+        """See Search."""
+        device = self._vectors_NK.device
+        row_P = torch.from_numpy(rows).to(device)
+        answer_P = torch.from_numpy(answers).to(device)
+        value_P = self.pair_scores(asked, row_P, self._vectors_NK[answer_P])
+        above_P = torch.zeros(len(rows), dtype=torch.long, device=device)
+        first: Best | None = None
+        totals = _Totals()
+        for start, scores_Bn in self._blocks(asked, totals):
+            hidden.hide(scores_Bn, start)
+            here = (answer_P >= start) & (answer_P < start + scores_Bn.shape[1])
+            # An answer is not above itself, whatever the rounding of its two scores.
+            scores_of = scores_Bn[row_P[here], answer_P[here] - start]
+            above_P[here] -= (scores_of > value_P[here]).long()
+            above_P += _count_above(scores_Bn, row_P, value_P)
+            values, places = scores_Bn.topk(min(2, scores_Bn.shape[1]), dim=1)
+            block = Best(values, places)
+            first = block if first is None else _merged(first, block, 2)
+        assert first is not None
+        shares_P = totals.shares(value_P[:, None], row_P)[:, 0]
+        return Placed(
+            shares_P.cpu(), above_P.cpu().numpy() + 1, totals.shares(first.log_share_BP).cpu()
+        )
+
+    def pair_scores(self, asked: Asked, row_P: Tensor, vectors_PK: Tensor) -> Tensor:
+        """The score of each (query, entity vector) pair."""
+        if len(asked.outputs_SBK) > 1:
+            return self._mixed_pairs(asked, row_P, vectors_PK)
+        return self._pairs(asked.outputs_SBK[0][row_P], vectors_PK)
+
+    def _pairs(self, outputs_PK: Tensor, vectors_PK: Tensor) -> Tensor:
+        if self._model.settings.has_product:
+            return (outputs_PK * vectors_PK).sum(dim=1)
+        return -self._model.settings.distance_scale * (outputs_PK - vectors_PK).abs().sum(dim=1)
+
+    def _mixed_pairs(self, asked: Asked, row_P: Tensor, vectors_PK: Tensor) -> Tensor:
+        shift_SB = asked.log_weights_SB - self._log_totals(asked)
+        steps = [
+            self._pairs(outputs[row_P], vectors_PK) + shift[row_P]
+            for outputs, shift in zip(asked.outputs_SBK, shift_SB, strict=True)
+        ]
+        return torch.stack(steps).logsumexp(dim=0)
+
+    def _blocks(self, asked: Asked, totals: _Totals) -> Iterator[tuple[int, Tensor]]:
+        """The scores of each block of entities, (B, n), and where it starts.
+
+        Of one step they are its logits, whose total is gathered by the way. Of several they are
+        log Σ_s w_s p_s already, for which every entity is looked at twice.
+        """
+        if len(asked.outputs_SBK) == 1:
+            for start, rows_nK in self._spans(asked):
+                scores_Bn = self._model.compare(asked.outputs_SBK[0], rows_nK)
+                totals.add(scores_Bn)
+                yield start, scores_Bn
+            return
+        shift_SB = asked.log_weights_SB - self._log_totals(asked)
+        for start, rows_nK in self._spans(asked):
+            mixed: Tensor | None = None
+            for outputs_BK, shift_B in zip(asked.outputs_SBK, shift_SB, strict=True):
+                scores_Bn = self._model.compare(outputs_BK, rows_nK) + shift_B[:, None]
+                mixed = scores_Bn if mixed is None else torch.logaddexp(mixed, scores_Bn)
+            assert mixed is not None
+            yield start, mixed
+
+    def _log_totals(self, asked: Asked) -> Tensor:
+        """log Σ exp of all scores, of each step and query, (S, B)."""
+        found = []
+        for outputs_BK in asked.outputs_SBK:
+            totals = _Totals()
+            for _, rows_nK in self._spans(asked):
+                totals.add(self._model.compare(outputs_BK, rows_nK))
+            found.append(totals.log_total_B)
+        return torch.stack(found)
+
+    def _spans(self, asked: Asked) -> Iterator[tuple[int, Tensor]]:
+        queries = asked.outputs_SBK.shape[1]
+        width = max(1024, self._bytes // (8 * max(1, queries)))
+        for start in range(0, len(self._vectors_NK), width):
+            yield start, self._vectors_NK[start : start + width]
+
+
+class _Totals:
+    """log Σ exp of scores that come in blocks; 0 if none came: then they are shares already."""
+
+    def __init__(self) -> None:
+        self.log_total_B = torch.zeros(())
+        self._any = False
+
+    def add(self, scores_Bn: Tensor) -> None:
+        total_B = scores_Bn.logsumexp(dim=1)
+        self.log_total_B = torch.logaddexp(self.log_total_B, total_B) if self._any else total_B
+        self._any = True
+
+    def shares(self, scores: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Scores as log shares, by query; `rows` says whose they are."""
+        total_B = self.log_total_B
+        if torch.isnan(total_B).any():
+            raise EkgnError("The model's scores are not numbers (NaN): it diverged. Train it anew.")
+        if not self._any:
+            return scores
+        return scores - (total_B if rows is None else total_B[rows])[:, None]
+
+
+def _merged(one: Best, other: Best, top: int) -> Best:
+    values = torch.cat([one.log_share_BP, other.log_share_BP], dim=1)
+    entities = torch.cat([one.entity_BP, other.entity_BP], dim=1)
+    values, places = values.topk(min(top, values.shape[1]), dim=1)
+    return Best(values, entities.gather(1, places))
+
+
+def _count_above(scores_Bn: Tensor, row_P: Tensor, value_P: Tensor) -> Tensor:
+    """How many scores of each pair's row are above its value."""
+    if scores_Bn.device.type != "cpu":
+        return (scores_Bn[row_P] > value_P[:, None]).sum(dim=1)
+    scores, counts = scores_Bn.numpy(), np.empty(len(row_P), np.int64)
+    for pair, (row, value) in enumerate(zip(row_P.tolist(), value_P.numpy(), strict=True)):
+        counts[pair] = np.count_nonzero(scores[row] > value)
+    return torch.from_numpy(counts)
