@@ -63,6 +63,15 @@ def test_enter_takes_the_start_of_a_name(page: Any, address: str) -> None:
     expect(page.get_by_role("heading", level=1)).to_contain_text("Around Kenya")
 
 
+def test_a_short_form_from_the_names_file_is_found(page: Any, address: str) -> None:
+    page.goto(f"{address}/runs/atlas")
+    page.locator("#ask-head").fill("FRG")
+    expect(page.locator("#ask-head-list li").first).to_contain_text("Germany")
+    page.locator("#ask-relation").fill("borders")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(r"Germany\s+borders"))
+
+
 def test_long_names_break(page: Any, address: str) -> None:
     page.set_viewport_size({"width": 360, "height": 740})
     for path in (

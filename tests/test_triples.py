@@ -375,6 +375,11 @@ def test_names_with_header(tmp_path: Path) -> None:
     assert read_names(write(tmp_path / "b.tsv", wordnet)) == expected
     swapped = 'Name,ID\n"Rome, Italy",1\n'
     assert read_names(write(tmp_path / "c.csv", swapped)) == {"1": ("Rome, Italy", "")}
+    also = (
+        "id\tlabel\tdescription\taliases\n1\tUnited States\tcountry\tUSA | America\n2\tRome\t\t\n"
+    )
+    expected = {"1": ("United States", "country; also: USA, America"), "2": ("Rome", "")}
+    assert read_names(write(tmp_path / "d.tsv", also)) == expected
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ from ekgn.kbc import datasets
 from ekgn.kbc.columns import Names
 
 _SHARED = -1
+_ALSO = re.compile(r"(?:^|; )also: (.+)$")  # further names, at the end of a description
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,28 @@ class Vocabulary:
         return {identifier: index for index, identifier in enumerate(self.ids)}
 
     @cached_property
+    def aliases(self) -> tuple[tuple[str, ...], ...]:
+        """The further names of each: what its description lists after "also:".
+
+        >>> Vocabulary(("US",), ("United States",), ("a country; also: USA, America",)).aliases
+        (('USA', 'America'),)
+        """
+        listed = (_ALSO.search(about) for about in self.descriptions)
+        return tuple(
+            tuple(name for part in found[1].split(",") if (name := part.strip())) if found else ()
+            for found in listed
+        )
+
+    @cached_property
+    def _also(self) -> dict[str, int]:
+        """The index of each further name without regard to case, or _SHARED."""
+        owners: dict[str, set[int]] = {}
+        for index, names in enumerate(self.aliases):
+            for name in names:
+                owners.setdefault(name.casefold(), set()).add(index)
+        return {name: min(of) if len(of) == 1 else _SHARED for name, of in owners.items()}
+
+    @cached_property
     def _labelled(self) -> dict[str, int]:
         """The index of each label, or _SHARED."""
         return _index_names(self.labels)
@@ -63,12 +87,12 @@ class Vocabulary:
         return labels
 
     def find(self, text: str, kind: str, graph_name: str) -> int:
-        """The index of an identifier or a label (any case); a miss suggests the nearest names."""
+        """The index of an identifier, label or alias (any case); a miss suggests near names."""
         if text in self.index_of:
             return self.index_of[text]
         index = self._labelled.get(text)
         if index is None:
-            index = self._folded.get(text.casefold())
+            index = self._folded.get(text.casefold(), self._also.get(text.casefold()))
         many = "entities" if kind == "entity" else f"{kind}s"
         if index == _SHARED:
             raise EkgnError(
@@ -103,7 +127,7 @@ class Vocabulary:
         return exact or [
             index
             for index, names in enumerate(zip(self.labels, self.ids, strict=True))
-            if folded in (names[0].casefold(), names[1].casefold())
+            if folded in (name.casefold() for name in (*names, *self.aliases[index]))
         ]
 
     def _listing(self, text: str, limit: int = 10) -> str:

@@ -12,6 +12,7 @@ import ekgn
 from ekgn.kbc.decisions import tally
 from ekgn.web import schema
 from ekgn.web.about import about_entity
+from ekgn.web.curation import Filters
 from ekgn.web.neighbourhood import neighbourhood
 from ekgn.web.problems import Problem, shown
 from ekgn.web.served import ServedRun
@@ -172,6 +173,13 @@ async def curate(
     request: Request,
     run: Kbc,
     relation: Text = None,
+    kind: Annotated[
+        str | None,
+        Query(
+            max_length=schema.MAX_NAME,
+            description="Only facts of things that have this relation; ^ for its other end.",
+        ),
+    ] = None,
     least: Annotated[float, Query(ge=0, le=1, description="Least confidence.")] = 0.0,
     held_out: Annotated[bool, Query(description="Also facts of validation and test.")] = False,
     limit: Annotated[int, Query(ge=1, le=200, description="Most facts.")] = 50,
@@ -180,7 +188,8 @@ async def curate(
     """Undecided candidates: of `completed.tsv` beside the run if there is one, or of a relation."""
     site = site_of(request)
     index = None if relation is None else run.relation(relation) % run.run.graph.num_relations
-    return await site.long(site.curation(run).curate, index, least, held_out, limit, skip)
+    filters = Filters(None if kind is None else run.relation(kind), least, held_out)
+    return await site.long(site.curation(run).curate, index, filters, limit, skip)
 
 
 @api.get("/runs/{run}/evidence", tags=["completion"])

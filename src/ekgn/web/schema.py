@@ -186,6 +186,7 @@ class CurateReply(BaseModel):
 
     run: RunSummary
     relation: Thing | None
+    kind: Thing | None = Field(description="The relation that one end of each fact has.")
     facts: list[Candidate]
     open: int = Field(description="How many there are in all.")
     questions: int | None = Field(description="That were asked for them; null if from a file.")

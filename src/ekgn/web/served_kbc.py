@@ -64,10 +64,8 @@ class ServedKbc(ServedRun):
         graph = run.graph
         self.facts = np.bincount(graph.train[:, [0, 2]].ravel(), minlength=graph.num_entities)
         self.relation_facts = np.bincount(graph.train[:, 1], minlength=graph.num_relations)
-        self._entities = NameIndex(graph.entities.labels, graph.entities.ids, self.facts)
-        self._relations = NameIndex(
-            graph.relations.labels, graph.relations.ids, self.relation_facts
-        )
+        self._entities = _index_of(graph.entities, self.facts)
+        self._relations = _index_of(graph.relations, self.relation_facts)
         self.explainer = run.explainer
         self._kept_what_ifs: dict[tuple[int, int, int, tuple[Fact, ...]], WhatIf] = {}
         self.batch_size = int(np.clip(SCORE_BYTES // (4 * graph.num_entities), 1, 64))
@@ -361,6 +359,10 @@ def _in_turn(facts: Ints) -> Ints:
     turns = np.empty(len(facts), np.int64)
     turns[order] = turn
     return facts[np.argsort(turns, kind="stable")]
+
+
+def _index_of(known: Vocabulary, weights: Ints) -> NameIndex:
+    return NameIndex(known.labels, known.ids, weights, known.aliases)
 
 
 def thing(known: Vocabulary, index: int) -> Thing:
