@@ -91,10 +91,16 @@ export function Curve({ title, points, share = false, best = "max", markAt }) {
     const offset = event.clientX - event.currentTarget.getBoundingClientRect().left;
     setAt(xs.reduce((near, value, index) => (Math.abs(x(value) - offset) < Math.abs(x(xs[near]) - offset) ? index : near), 0));
   };
+  const onKey = (event) => {
+    const to = { ArrowLeft: shown - 1, ArrowRight: shown + 1, Home: 0, End: ys.length - 1, Escape: null }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    setAt(to === null ? null : Math.max(0, Math.min(ys.length - 1, to)));
+  };
   return html`<figure class="curve card" ref=${ref}>
     <figcaption><h3>${title}</h3><span><b>${say(ys[shown])}</b> <span class="soft small">epoch ${xs[shown].toFixed(xs[shown] % 1 ? 1 : 0)}${shown === place && at === null ? ", kept" : ""}</span></span></figcaption>
-    <svg width=${width} height=${height} role="img" aria-label=${`${title} from ${say(ys[0])} to ${say(ys[ys.length - 1])} over ${ys.length} validations`}
-      onMouseMove=${locate} onMouseLeave=${() => setAt(null)}>
+    <svg width=${width} height=${height} role="img" aria-label=${`${title} from ${say(ys[0])} to ${say(ys[ys.length - 1])} over ${ys.length} validations; arrow keys read it`}
+      tabindex="0" onKeyDown=${onKey} onBlur=${() => setAt(null)} onMouseMove=${locate} onMouseLeave=${() => setAt(null)}>
       ${[0, 0.5, 1].map((part) => html`<g key=${part}><line class="grid" x1=${left} x2=${width - right} y1=${y(low + part * span)} y2=${y(low + part * span)} />
         <text class="axis" x=${left - 7} y=${y(low + part * span) + 4} text-anchor="end">${say(low + part * span)}</text></g>`)}
       <text class="axis" x=${left} y=${height - 6}>${Math.min(0, xs[0])}</text>
