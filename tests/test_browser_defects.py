@@ -92,7 +92,7 @@ def test_right_to_left_names_stay_apart(page: Any, address: str) -> None:
     name = page.locator("h1 .word-entity")
     expect(name).to_have_text(LEFTWARDS)
     assert name.evaluate("word => getComputedStyle(word).unicodeBidi") == "isolate"
-    loose = """leftwards => [...document.querySelectorAll(".step, .answers, .verdict")]
+    loose = """leftwards => [...document.querySelectorAll(".stepper, .answers, .verdict")]
         .flatMap(part => [...part.querySelectorAll("*")])
         .filter(one => [...one.childNodes].some(
             node => node.nodeType === 3 && node.data.includes(leftwards)) && one.tagName !== "BDI")
@@ -116,7 +116,7 @@ def test_a_known_fact_is_called_known(page: Any, address: str) -> None:
 
 def test_it_is_said_why_a_step_answers_and_what_valid_means(page: Any, address: str) -> None:
     page.goto(f"{address}{EXPLAIN}head=France&relation=borders")
-    flagged = page.locator(".step-answers h2").inner_text().lower()
+    flagged = page.locator(".step-answers .step-name").inner_text().lower()
     expect(page.locator(".why-step")).to_contain_text(f"{flagged} takes most", ignore_case=True)
     expect(page.locator(".legend .known-valid")).to_be_visible()
 

@@ -340,6 +340,17 @@ async def explain(
     )
 
 
+@api.get("/runs/{run}/states", tags=["inside"])
+async def states(
+    request: Request, run: Kbc, head: Text = None, relation: Text = None, tail: Text = None
+) -> schema.StatesReply:
+    """The states of a question by step, among those of observed questions, in a plane (PCA)."""
+    question, first, index, _ = run.question(head, relation, tail)
+    if index is None:
+        raise Problem(422, "incomplete_question", "A way needs a relation, and a head or tail.")
+    return await site_of(request).long(run.states, question, first, index)
+
+
 @api.get("/runs/{run}/what-if", tags=["answers"])
 async def what_if(
     request: Request,

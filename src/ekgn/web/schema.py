@@ -299,6 +299,25 @@ class ExplainReply(BaseModel):
     themes: list[str] = Field(description="What each memory vector stands for.")
 
 
+class StatePoint(BaseModel):
+    """The first state of an observed question, in the plane."""
+
+    x: float
+    y: float
+    head: Thing
+    relation: str = Field(description="Inverse relations are marked with a leading ^.")
+    near: list[int] = Field(description="Steps of the question whose state it is nearest to.")
+
+
+class StatesReply(BaseModel):
+    """States in the plane in which those of observed questions differ most."""
+
+    question: Question
+    variance: list[float] = Field(description="The share that each direction has of it.")
+    path: list[tuple[float, float]] = Field(description="The question's state at each step.")
+    points: list[StatePoint]
+
+
 class HeatMap(BaseModel):
     """Average attention of relations (columns) to memory vectors (rows), alike ones together."""
 

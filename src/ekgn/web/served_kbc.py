@@ -29,11 +29,13 @@ from ekgn.web.schema import (
     Part,
     Question,
     RunReply,
+    StatesReply,
     Thing,
     WhatIfReply,
 )
 from ekgn.web.search import MATCHES, NameIndex
 from ekgn.web.served import ServedRun
+from ekgn.web.states import StateMap
 
 SCORE_BYTES = 64 * 2**20  # of scores that one batch may hold
 EXPLAIN_DEPTH = 50  # ranks looked at to say how answers move
@@ -250,6 +252,14 @@ class ServedKbc(ServedRun):
             moves=moves(full, min(top, 6)),
             themes=self.explainer.memory.themes if self.run.settings.max_steps > 1 else [],
         )
+
+    @cached_property
+    def _state_map(self) -> StateMap:
+        return StateMap(self.explainer)
+
+    def states(self, question: Question, head: int, relation: int) -> StatesReply:
+        """The way of a question among the states of others."""
+        return self._state_map.of(question, head, relation)
 
     @cached_property
     def _what_ifs(self) -> WhatIfs:

@@ -1,8 +1,10 @@
 // Pictures drawn by hand: the attention strip, the bump chart, the curves.
 import { html, useState, percent, useWidth } from "./lib.js";
 
-/** Memory vectors from left to right, darker where the lookup went; arrows move the reading mark. */
-export function AttentionStrip({ weights, themes, strongest }) {
+const DIFFERENT = 0.02; // of the attention, from which a change is worth a mark
+
+/** Memory vectors from left to right, darker where the lookup went, a tick where it went more than at the step before; arrows move the reading mark. */
+export function AttentionStrip({ weights, themes, strongest, before = [] }) {
   const [at, setAt] = useState(null);
   const size = weights.length;
   const most = Math.max(...weights, 1e-9);
@@ -17,13 +19,16 @@ export function AttentionStrip({ weights, themes, strongest }) {
     setAt((now) => Math.max(0, Math.min(size - 1, (now ?? strongest[0]?.slot ?? 0) + step)));
   };
   const read = at === null ? null : { slot: at, weight: weights[at], theme: themes[at] };
-  const line = (one) => html`<span class="slot">${one.slot}</span> ${one.theme ?? ""} <b>${percent(one.weight)}</b>`;
+  const gained = (slot) => (before.length ? weights[slot] - before[slot] : 0);
+  const changed = (slot) => Math.abs(gained(slot)) >= DIFFERENT && html` <span class=${`change ${gained(slot) > 0 ? "up" : "down"}`} title="percent points since the step before">${gained(slot) > 0 ? "+" : "−"}${Math.round(100 * Math.abs(gained(slot)))}</span>`;
+  const line = (one) => html`<span class="slot">${one.slot}</span> ${one.theme ?? ""} <b>${percent(one.weight)}</b>${changed(one.slot)}`;
   return html`<div class="strip">
     <svg viewBox=${`0 0 ${size} 10`} preserveAspectRatio="none" tabindex="0" role="img"
       aria-label=${`Attention over ${size} memory vectors; most on ${strongest.slice(0, 3).map((one) => `${one.theme} (${percent(one.weight)})`).join(", ")}`}
       onMouseMove=${locate} onMouseLeave=${() => setAt(null)} onKeyDown=${onKey} onBlur=${() => setAt(null)}>
       <rect class="strip-ground" width=${size} height="10" />
       ${weights.map((weight, slot) => html`<rect key=${slot} x=${slot} width="1" height="10" class="strip-cell" fill-opacity=${Math.sqrt(weight / most).toFixed(3)} />`)}
+      ${weights.map((_, slot) => gained(slot) >= DIFFERENT && html`<rect key=${`gain ${slot}`} class="strip-gain" x=${slot} width="1" height="2" />`)}
       ${at !== null && html`<rect class="strip-mark" x=${at} width="1" height="10" />`}
     </svg>
     <ul class="strip-read small" aria-live="polite">${read
