@@ -125,6 +125,7 @@ class Curation:
             relation=self.served.relation_thing(relation),
             tail=self.served.entity_thing(tail),
             rules=rules,
+            paths=self.served.paths(rules),
             alike=alike,
             confidence=self._sure(head, relation, tail),
             **{name: row[name] for name in ("tail_share", "tail_rank", "head_share", "head_rank")},
@@ -192,6 +193,7 @@ class Curation:
         facts, asked = ask_all(run, Choice(depth=DEPTH), wanted, run.confidence)
         if run.confidence is None:
             facts = facts.filter(pl.col("tail_share") >= LEAST)
+            facts = facts.sort("tail_share", descending=True, maintain_order=True)
         columns = [named(run, facts), facts.select(_NUMBERS), held_out(run, facts).to_frame()]
         return Queue(pl.concat(columns, how="horizontal"), asked)
 

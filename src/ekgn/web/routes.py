@@ -91,6 +91,7 @@ Rule = Annotated[
         max_length=20, description="argmax, mixture, last, sample or step:N; else the run's own."
     ),
 ]
+Facts = Annotated[tuple[schema.LongName, ...], Query(max_length=20)]
 Typed = Annotated[str, Query(max_length=schema.MAX_NAME, description="What was typed so far.")]
 Limit = Annotated[int, Query(ge=1, le=50, description="How many names.")]
 
@@ -359,18 +360,18 @@ async def what_if(
     relation: Text = None,
     tail: Text = None,
     target: Text = None,
-    without: Annotated[
-        list[schema.LongName] | None,
-        Query(max_length=20, description="Facts to take away: head | relation | tail."),
-    ] = None,
+    without: Annotated[Facts, Query(description="To take away: head | relation | tail.")] = (),
+    added: Annotated[
+        Facts, Query(alias="with", description="To add: head | relation | tail.")
+    ] = (),
 ) -> schema.WhatIfReply:
-    """What an answer would be without some training facts, or without each that counts most."""
+    """An answer without and with some training facts, or without each that counts most."""
     question, first, index, _ = run.question(head, relation, tail)
     if index is None:
         raise Problem(422, "incomplete_question", "A what-if needs a relation, and a head or tail.")
     goal = None if target is None else run.entity(target)
-    gone = [_fact(run, text) for text in without or ()]
-    return await site_of(request).long(run.what_if, question, first, index, goal, gone)
+    gone, more = (tuple(_fact(run, text) for text in texts) for texts in (without, added))
+    return await site_of(request).long(run.what_if, question, first, index, goal, gone, more)
 
 
 def _fact(run: ServedKbc, text: str) -> tuple[int, int, int]:

@@ -222,6 +222,14 @@ class DecisionsReply(BaseModel):
     tally: Tally
 
 
+class Fact(BaseModel):
+    """A fact in words."""
+
+    head: Thing
+    relation: Thing
+    tail: Thing
+
+
 class EvidenceReply(BaseModel):
     """Why a fact is proposed."""
 
@@ -234,11 +242,12 @@ class EvidenceReply(BaseModel):
     head_share: float
     head_rank: int
     rules: list[Evidence] = Field(description="Rules that lead to it, with their training facts.")
+    paths: list[list[Fact]] = Field(description="The training facts of each rule, in words.")
     alike: str | None = Field(description="Without rules: the most similar head with this tail.")
 
 
 class WhatIfReply(BaseModel):
-    """What an answer would be without some facts."""
+    """What an answer would be without some facts, or with some more."""
 
     question: Question
     answer: Thing
@@ -294,6 +303,7 @@ class ExplainReply(BaseModel):
     question: Question
     explanation: Explanation
     followed: str | None = Field(description="The split that has the answer asked about, if any.")
+    paths: list[list[Fact]] = Field(description="The training facts of each rule, in words.")
     untrained: list[Thing] = Field(description="Parts of the question without a training fact.")
     moves: list[Move] = Field(description="Answers among the best at some step, and the followed.")
     themes: list[str] = Field(description="What each memory vector stands for.")

@@ -4,6 +4,7 @@ import { AskForm, Sentence, questionAddress, questionText } from "./ask.js";
 import { BumpChart } from "./charts.js";
 import { Stepper, usePlayer } from "./stepper.js";
 import { StateMap } from "./statemap.js";
+import { Path } from "./evidence.js";
 import { WhatIf } from "./whatif.js";
 import { Trail, extended } from "./trail.js";
 
@@ -58,18 +59,22 @@ function Answered({ run, reply, trail }) {
       <p class="small soft why-step">${ruleWords(explanation)}</p>
     </section>
     <div class="two wide-left">
-      <section class="card" aria-labelledby="moves"><h2 id="moves">How the answers change places</h2>
+      <div class="stack"><section class="card" aria-labelledby="moves"><h2 id="moves">How the answers change places</h2>
         <${BumpChart} moves=${reply.moves} steps=${explanation.steps.length} answering=${explanation.answering_step} followed=${target?.id}
           active=${active} setActive=${setActive} onPick=${(move) => go(about(move.id), { trail })} /></section>
+        <${StateMap} run=${run.name} question=${question} at=${player.at} show=${player.show} trail=${trail} /></div>
       <section class="card" aria-labelledby="reasons"><h2 id="reasons">Why, in words</h2>
-        <ul class="reasons">${explanation.reasons.map((reason, place) => html`<li key=${place}>${reason}</li>`)}</ul></section>
+        <ul class="reasons">${explanation.evidence.map((one, place) => html`<li key=${`rule ${place}`}>${one.rule}.<${Path} run=${run.name} facts=${reply.paths[place]} goal=${asFact(question, target ?? best)} trail=${trail} /></li>`)}
+          ${explanation.reasons.slice(explanation.evidence.length).map((reason, place) => html`<li key=${place}>${reason}</li>`)}</ul></section>
     </div>
-    <${StateMap} run=${run.name} question=${question} at=${player.at} show=${player.show} trail=${trail} />
     <section class="card" aria-labelledby="answers"><h2 id="answers">Its answers <span class="soft small">pick one to ask on</span></h2>
       <${Answers} answers=${explanation.answers} about=${about} trail=${trail} />
     </section>
     <${WhatIf} run=${run.name} question=${question} answer=${target ?? best} />`;
 }
+
+/** The question with an answer in its gap. */
+const asFact = (question, answer) => ({ head: question.head ?? answer, relation: question.relation, tail: question.tail ?? answer });
 
 const SPLITS = { train: "a training fact", valid: "a validation fact", test: "a test fact" };
 

@@ -31,8 +31,8 @@ export function NeighbourhoodPage({ run, params, trail }) {
 }
 
 /** What the lines of the drawing mean. */
-export const Key = ({ data }) => html`<p class="legend small soft"><span class="edge-key"></span> training fact <span class="edge-key dashed"></span> predicted link
-  ${data.facts_left_out > 0 && html`· ${count(data.facts_left_out)} more facts are not drawn`} · click a name to move there, or go by arrow keys and Enter; drag to move, + and − to zoom</p>`;
+export const Key = ({ data }) => html`<p class="legend small soft"><span class="edge-key"></span> training fact <span class="edge-key dashed"></span> predicted link</p>
+  <p class="small soft">Click a name to move there, or go by arrow keys and Enter; drag to move, + and − to zoom.${data.facts_left_out > 0 && ` ${count(data.facts_left_out)} more facts are not drawn.`}</p>`;
 
 function Links({ title, edges, data, run, trail }) {
   const name = new Map(data.nodes.map((node) => [node.id, node.label]));
