@@ -196,6 +196,7 @@ def test_dark_and_light(page: Any, address: str) -> None:
         "/metrics",
         "/neighbourhood?entity=France",
         "/curate?relation=in_continent",
+        "/compare?head=France&relation=borders",
     ],
 )
 def test_a_phone_is_wide_enough(page: Any, address: str, path: str) -> None:

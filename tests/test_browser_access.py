@@ -23,6 +23,7 @@ PAGES = [
     "/runs/atlas/neighbourhood?entity=France",
     "/runs/atlas/curate",
     "/runs/atlas/curate?relation=in_continent",
+    f"/runs/atlas/compare?{QUESTION}&other_tail=Germany&other_relation=borders",
     "/runs/atlas/metrics",
     "/runs/sphere/paths?start=1&end=30",
     "/runs/sphere/metrics",

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from ekgn.kbc.ranking import Metrics, rank_split
 from ekgn.kbc.rules import Evidence
+from ekgn.web import results
 from ekgn.web.app import create_app
 from ekgn.web.served_kbc import ServedKbc
 from ekgn.web.site import Site
@@ -65,3 +67,47 @@ def test_the_facts_of_a_rule_are_given_in_words(site: Site) -> None:
     assert [(f.head.label, f.relation.label, f.tail.label) for path in found for f in path] == [
         ("Spain City", "located in", "Spain")
     ]
+
+
+def test_results_are_those_of_the_evaluation(web: TestClient, site: Site) -> None:
+    reply = web.get(f"{API}/results").json()
+    served = site.run("atlas")
+    assert isinstance(served, ServedKbc)
+    ranks = rank_split(served.run.scorer(), served.run.graph, "test")
+    assert reply["facts"] == reply["of"] == len(served.run.graph.test)
+    (only,) = reply["relations"]
+    found = Metrics.over(ranks.realistic, ranks.candidates)
+    for name in ("mrr", "hits_at_1", "hits_at_10", "mean_rank"):
+        assert only[name] == pytest.approx(getattr(found, name))
+    worst = sorted((rank for rank in ranks.realistic.tolist() if rank > 1), reverse=True)
+    assert [miss["rank"] for miss in reply["misses"]] == worst
+    for miss in reply["misses"]:
+        assert miss["said"] != miss["answer"]
+        assert miss["question"][miss["question"]["missing"]] is None
+
+
+def test_a_large_split_is_ranked_in_part(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = site.run("atlas")
+    assert isinstance(served, ServedKbc)
+    monkeypatch.setattr(results, "MOST_SCORES", 2 * 3 * served.run.graph.num_entities)
+    monkeypatch.setattr(results, "PIECE", 2)
+    found = results.Results(served, "valid")
+    pieces = 0
+    while not found.is_done:
+        found.advance()
+        pieces += 1
+    assert pieces == 2
+    found.advance()
+    assert (found.reply().facts, found.reply().of) == (3, len(served.run.graph.valid))
+
+
+def test_two_questions_side_by_side(web: TestClient) -> None:
+    other = {"other_tail": "Germany", "other_relation": "borders"}
+    reply = web.get(f"{API}/compare", params={**QUESTION, **other}).json()
+    one, two = (side["reply"]["question"] for side in reply["sides"])
+    assert one["head"]["label"] == "France"
+    assert (two["tail"]["label"], two["missing"]) == ("Germany", "head")
+    same = web.get(f"{API}/compare", params={**QUESTION, "other": "atlas"}).json()["sides"]
+    assert same[0] == same[1]
+    wrong = web.get(f"{API}/compare", params={**QUESTION, "other": "sphere"})
+    assert wrong.json()["error"]["code"] == "wrong_task"

@@ -130,6 +130,16 @@ async def run_metrics(request: Request, run: AnyRun) -> schema.MetricsReply:
     return await site_of(request).long(run.metrics)
 
 
+@api.get("/runs/{run}/results", tags=["runs"])
+async def results(
+    request: Request,
+    run: Kbc,
+    split: Annotated[Literal["valid", "test"], Query(description="Which facts.")] = "test",
+) -> schema.ResultsReply:
+    """Held-out facts ranked now: results of each relation, and the worst misses."""
+    return await site_of(request).results(run, split)
+
+
 @api.get("/runs/{run}/entities", tags=["search"])
 async def search_entities(run: Kbc, q: Typed = "", limit: Limit = 10) -> schema.SearchReply:
     """Entities by name, prefix or with typos."""
@@ -328,6 +338,18 @@ async def explain(
     Give the relation and the head or the tail; with all three, the tail is asked for and the given
     one is followed. `target` is an answer to follow through the steps.
     """
+    return await _explained(request, run, (head, relation, tail, target), top, nearest, rule)
+
+
+async def _explained(
+    request: Request,
+    run: ServedKbc,
+    asked: tuple[str | None, str | None, str | None, str | None],
+    top: int = 10,
+    nearest: int = 3,
+    rule: str | None = None,
+) -> schema.ExplainReply:
+    head, relation, tail, target = asked
     if head is not None and tail is not None and relation is not None and target is None:
         tail, target = None, tail
     question, first, index, _ = run.question(head, relation, tail)
@@ -338,6 +360,31 @@ async def explain(
     goal = None if target is None else run.entity(target)
     return await site_of(request).long(
         run.explain, question, first, index, goal, top, nearest, chosen
+    )
+
+
+@api.get("/runs/{run}/compare", tags=["answers"])
+async def compare(
+    request: Request,
+    run: Kbc,
+    head: Text = None,
+    relation: Text = None,
+    tail: Text = None,
+    other: Annotated[str | None, Query(max_length=200, description="Another run.")] = None,
+    other_head: Text = None,
+    other_relation: Text = None,
+    other_tail: Text = None,
+) -> schema.CompareReply:
+    """Two questions side by side, of one run or of two; without another question, the same."""
+    first = head, relation, tail, None
+    second = other_head, other_relation, other_tail, None
+    against = run if other is None else await _kbc(request, other)
+    asked = [(run, first), (against, second if any(second) else first)]
+    return schema.CompareReply(
+        sides=[
+            schema.Side(run=side.summary, reply=await _explained(request, side, parts))
+            for side, parts in asked
+        ]
     )
 
 

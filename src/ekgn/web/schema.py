@@ -117,6 +117,38 @@ class MetricsReply(BaseModel):
     )
 
 
+class Miss(BaseModel):
+    """A held-out fact as a question, the rank of its answer, and what was said instead."""
+
+    question: Question
+    answer: Thing
+    rank: float = Field(description="Among what is not known; ties count half.")
+    said: Thing = Field(description="The first answer that is in no split.")
+
+
+class RelationResult(BaseModel):
+    """The results of one relation, both sides missing in turn."""
+
+    relation: Thing
+    facts: int
+    mrr: float
+    hits_at_1: float
+    hits_at_10: float
+    mean_rank: float
+    worst: Miss
+
+
+class ResultsReply(BaseModel):
+    """Held-out facts ranked: by relation, the most frequent first, and the worst misses."""
+
+    run: RunSummary
+    split: str
+    facts: int = Field(description="That were ranked.")
+    of: int = Field(description="That the split has.")
+    relations: list[RelationResult]
+    misses: list[Miss]
+
+
 class Hit(Thing):
     """A name that was found."""
 
@@ -307,6 +339,19 @@ class ExplainReply(BaseModel):
     untrained: list[Thing] = Field(description="Parts of the question without a training fact.")
     moves: list[Move] = Field(description="Answers among the best at some step, and the followed.")
     themes: list[str] = Field(description="What each memory vector stands for.")
+
+
+class Side(BaseModel):
+    """One side of a comparison: a run, and its explanation of a question."""
+
+    run: RunSummary
+    reply: ExplainReply
+
+
+class CompareReply(BaseModel):
+    """Two questions, or one question asked of two runs."""
+
+    sides: list[Side]
 
 
 class StatePoint(BaseModel):

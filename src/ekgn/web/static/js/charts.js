@@ -114,3 +114,21 @@ export function Curve({ title, points, share = false, best = "max", markAt }) {
       <circle class="mark" cx=${x(xs[shown])} cy=${y(ys[shown])} r="4.500" />
     </svg></figure>`;
 }
+
+/** Confidence against the share that is true, by tenths: on the diagonal it holds; larger dots stand for more candidates. */
+export function ReliabilityChart({ rows }) {
+  const [ref, width] = useWidth(340);
+  const side = Math.min(width, 360);
+  const [left, bottom, top] = [40, 34, 8];
+  const x = (value) => left + value * (side - left - 10);
+  const y = (value) => top + (1 - value) * (side - top - bottom);
+  const most = Math.log1p(Math.max(...rows.map((row) => row.candidates)));
+  return html`<figure class="reliability" ref=${ref}><svg width=${side} height=${side} role="img" aria-label=${`Reliability diagram: ${rows.map((row) => `confidence ${percent(row.confidence)}, true ${percent(row.true)}`).join("; ")}`}>
+    ${[0, 0.5, 1].map((part) => html`<g key=${part}><line class="grid" x1=${x(0)} x2=${x(1)} y1=${y(part)} y2=${y(part)} /><text class="axis" x=${left - 7} y=${y(part) + 4} text-anchor="end">${percent(part)}</text>
+      <text class="axis" x=${x(part)} y=${side - 18} text-anchor=${part === 1 ? "end" : "middle"}>${percent(part)}</text></g>`)}
+    <text class="axis" x=${x(1)} y=${side - 3} text-anchor="end">mean confidence →</text><text class="axis" transform=${`translate(10 ${y(0)}) rotate(-90)`}>true →</text>
+    <line class="ideal" x1=${x(0)} y1=${y(0)} x2=${x(1)} y2=${y(1)} />
+    <path class="line" d=${rows.map((row, place) => `${place ? "L" : "M"}${x(row.confidence).toFixed(1)} ${y(row.true).toFixed(1)}`).join("")} />
+    ${rows.map((row) => html`<circle key=${row.from} class="mark" cx=${x(row.confidence)} cy=${y(row.true)} r=${(3 + 6 * Math.log1p(row.candidates) / most).toFixed(1)}><title>${`${row.candidates} candidates`}</title></circle>`)}
+  </svg></figure>`;
+}

@@ -5,6 +5,8 @@ import { Sentence, questionAddress } from "./ask.js";
 import { Evidence, Sure, factKey, factParts } from "./fact.js";
 
 const LEAST = [["", "any confidence"], ["0.25", "from 25%"], ["0.5", "from 50%"], ["0.75", "from 75%"], ["0.9", "from 90%"]];
+/** The levels to choose from, the one of the address among them. */
+const levels = (least) => (!least || LEAST.some(([value]) => value === least) ? LEAST : [...LEAST, [least, `from ${percent(Number(least))}`]]);
 const KEYS = { a: "accepted", r: "rejected", s: "skip", u: "undo", e: "evidence" };
 const SHOWN = 12; // of the facts to come
 
@@ -20,7 +22,7 @@ export function CuratePage({ run, params }) {
       <${RelationFilter} id="curate-relation" label="Relation" run=${run.name} thing=${data?.relation} given=${params.relation} placeholder=${data?.has_file ? "all relations" : "a relation"} choose=${(relation) => visit({ relation })} />
       <${RelationFilter} id="curate-kind" label="Of things that have" run=${run.name} thing=${data?.kind} given=${params.kind} placeholder="anything" choose=${(kind) => visit({ kind })} />
       <label class="filter">Confidence <select id="curate-least" value=${params.least ?? ""} onChange=${(event) => visit({ least: event.target.value })}>
-        ${LEAST.map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`)}</select></label>
+        ${levels(params.least).map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`)}</select></label>
       <${Who} />
       <label class="check small"><input type="checkbox" id="curate-held-out" checked=${Boolean(params.held_out)} onChange=${(event) => visit({ held_out: event.target.checked ? "true" : "" })} /> also facts held out from training</label>
     </div>

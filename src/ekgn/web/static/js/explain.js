@@ -94,12 +94,13 @@ function ruleWords(explanation) {
   return `${part} Step ${step.number} takes most, ${percent(step.stop_weight)}, so its answer counts.`;
 }
 
-export function Answers({ answers, about, trail }) {
+/** Answers with their shares; `there` has their places on the other side of a comparison. */
+export function Answers({ answers, about, trail, there }) {
   const most = Math.max(...answers.map((answer) => answer.share), 1e-9);
   return html`<ol class="answers">${answers.map((answer) => html`<li key=${answer.id}>
     <span class="rank">${answer.rank}</span>
     <${Link} href=${about(answer.id)} trail=${trail} title=${answer.description ?? answer.id}><bdi>${answer.label}</bdi><//>
-    <span><${Known} split=${answer.known} /></span>
+    <span><${Known} split=${answer.known} />${there && html` <span class="small soft">${there.has(answer.id) ? `${there.get(answer.id)} there` : "not there"}</span>`}</span>
     <span class="meter" aria-hidden="true"><i style=${{ width: `${100 * answer.share / most}%` }}></i></span>
     <span class="chance">${percent(answer.share)}</span></li>`)}</ol>`;
 }
