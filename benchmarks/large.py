@@ -82,14 +82,15 @@ def measure(work: Path, size: str, dim: int) -> dict[str, Any]:
         },
     )
     folder = RunFolder(work / size / "run")
-    trainer = Trainer(KbcTask(graph, settings), folder)
+    task = KbcTask(graph, settings)
+    trainer = Trainer(task, folder)
     ready = time.process_time()
     rates = _rates(trainer)
     clock = time.monotonic()
     trainer._save_state()  # noqa: SLF001
     saved = time.monotonic()
     before = time.process_time()
-    validation = trainer.task.measured._asdict()
+    validation = task.measured._asdict()
     if validation["candidates"]:
         validation |= trainer.task.validate(trainer.model.eval())
         validation["seconds"] = round(time.process_time() - before, 2)

@@ -372,7 +372,11 @@ def verify(splits: dict[str, list[Triple]]) -> None:
 def name_rows(countries: list[Country], cities: dict[str, list[City]]) -> list[tuple[str, ...]]:
     """Id, label, description of every entity and relation; no two entities share a label."""
     english = importlib.import_module("babel").Locale("en")
-    rows = [(c.id, c.name, f"country or territory in {c.region}") for c in countries]
+    also = {code: f"; also: {names}" for code, names in FIXES["country_aliases"].items()}
+    rows = [
+        (c.id, c.name, f"country or territory in {c.region}{also.get(c.code, '')}")
+        for c in countries
+    ]
     continents = sorted(set(FIXES["continent_of_region"].values()))
     rows += [(f"continent:{name}", name, "continent") for name in continents]
     rows += [

@@ -210,7 +210,7 @@ def index_table(found: dict[str, Any]) -> str:
 def write_page() -> None:
     """Put the tables between their marks in docs/scale.md."""
     read = {path.stem: json.loads(path.read_text()) for path in (RESULTS / "scale").glob("*.json")}
-    parts = {}
+    parts: dict[str, str] = {}
     if "large" in read:
         parts |= {
             "measured": measured_table(read["large"]),

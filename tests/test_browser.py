@@ -47,7 +47,8 @@ def test_a_whole_visit(page: Any, address: str) -> None:
     expect(page.locator(".verdict .known, .answers .known").first).to_be_visible()
     expect(page.locator(".bump path")).not_to_have_count(0)
     expect(page.locator(".pairs .pair").first).to_be_visible()
-    strip = page.locator(".strip svg").first
+    page.locator(".step button").first.click()
+    strip = page.locator(".strip svg")
     strip.hover()
     expect(page.locator(".strip .reading").first).to_be_visible()
     strip.focus()
@@ -195,6 +196,7 @@ def test_dark_and_light(page: Any, address: str) -> None:
         "/metrics",
         "/neighbourhood?entity=France",
         "/curate?relation=in_continent",
+        "/compare?head=France&relation=borders",
     ],
 )
 def test_a_phone_is_wide_enough(page: Any, address: str, path: str) -> None:

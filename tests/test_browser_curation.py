@@ -95,3 +95,47 @@ def test_an_answer_moves_without_a_fact(page: Any, address: str) -> None:
     if changes.count() > 1:
         changes.nth(1).get_by_role("checkbox").check()
         expect(page.locator(".together")).to_contain_text("these 2")
+
+
+def test_an_answer_moves_with_a_new_fact(page: Any, address: str) -> None:
+    page.goto(f"{address}/runs/atlas/explain?head=Portugal&relation=in_continent&tail=Europe")
+    page.locator(".what-if button").click()
+    expect(page.locator("#add-head")).to_have_value("Portugal")
+    for box, text in (("#add-relation", "borders"), ("#add-tail", "Germany")):
+        page.locator(box).fill(text)
+        expect(page.locator(f"{box}-list li").first).to_contain_text(text)
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.locator(".changes")).to_contain_text("Portugal borders Germany")
+    expect(page.locator(".together")).to_contain_text("With the new fact")
+    expect(page.locator(".together .moved")).to_contain_text("→")
+    page.get_by_role("button", name="Remove").click()
+    expect(page.locator(".together")).to_have_count(0)
+
+
+def test_evidence_is_drawn_with_its_facts(page: Any, address: str) -> None:
+    things = {name: {"id": name, "label": name} for name in ("located_in", "in_continent")}
+    for name in ("Spain City", "Spain", "Europe"):
+        hits = page.request.get(f"{address}/api/runs/atlas/entities?q={name}").json()["hits"]
+        things[name] = hits[0]
+    path = [("Spain City", "located_in", "Spain"), ("Spain", "in_continent", "Europe")]
+    facts = [{"head": things[h], "relation": things[r], "tail": things[t]} for h, r, t in path]
+
+    def with_a_rule(route: Any) -> None:
+        reply = route.fetch().json()
+        reply["explanation"]["evidence"] = [{"rule": "22 of 28 pairs joined so"}]
+        reply["explanation"]["reasons"].insert(0, "22 of 28 pairs joined so. Here: …")
+        route.fulfill(json={**reply, "paths": [facts]})
+
+    page.route("**/api/runs/atlas/explain?*", with_a_rule)
+    page.goto(
+        f"{address}/runs/atlas/explain?head=Spain+City&relation=city_in_continent&tail=Europe"
+    )
+    drawn = page.locator(".evidence-path")
+    expect(drawn.locator(".name")).to_have_text(["Spain City", "Spain", "Europe"])
+    expect(drawn.locator(".fact text")).to_have_text(["↓ located in", "↓ in continent"])
+    expect(drawn.locator(".likely")).to_have_count(1)
+    expect(page.locator(".reasons")).not_to_contain_text("Here: …")
+    drawn.locator(".name").last.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Europe")

@@ -63,6 +63,15 @@ def test_enter_takes_the_start_of_a_name(page: Any, address: str) -> None:
     expect(page.get_by_role("heading", level=1)).to_contain_text("Around Kenya")
 
 
+def test_a_short_form_from_the_names_file_is_found(page: Any, address: str) -> None:
+    page.goto(f"{address}/runs/atlas")
+    page.locator("#ask-head").fill("FRG")
+    expect(page.locator("#ask-head-list li").first).to_contain_text("Germany")
+    page.locator("#ask-relation").fill("borders")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(r"Germany\s+borders"))
+
+
 def test_long_names_break(page: Any, address: str) -> None:
     page.set_viewport_size({"width": 360, "height": 740})
     for path in (
@@ -83,7 +92,7 @@ def test_right_to_left_names_stay_apart(page: Any, address: str) -> None:
     name = page.locator("h1 .word-entity")
     expect(name).to_have_text(LEFTWARDS)
     assert name.evaluate("word => getComputedStyle(word).unicodeBidi") == "isolate"
-    loose = """leftwards => [...document.querySelectorAll(".step, .answers, .verdict")]
+    loose = """leftwards => [...document.querySelectorAll(".stepper, .answers, .verdict")]
         .flatMap(part => [...part.querySelectorAll("*")])
         .filter(one => [...one.childNodes].some(
             node => node.nodeType === 3 && node.data.includes(leftwards)) && one.tagName !== "BDI")
@@ -107,7 +116,7 @@ def test_a_known_fact_is_called_known(page: Any, address: str) -> None:
 
 def test_it_is_said_why_a_step_answers_and_what_valid_means(page: Any, address: str) -> None:
     page.goto(f"{address}{EXPLAIN}head=France&relation=borders")
-    flagged = page.locator(".step-answers h2").inner_text().lower()
+    flagged = page.locator(".step-answers .step-name").inner_text().lower()
     expect(page.locator(".why-step")).to_contain_text(f"{flagged} takes most", ignore_case=True)
     expect(page.locator(".legend .known-valid")).to_be_visible()
 

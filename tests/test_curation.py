@@ -8,18 +8,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from starlette.testclient import TestClient
 
 from ekgn.errors import EkgnError
 from ekgn.files import locked
+from ekgn.kbc.completion import work
+from ekgn.kbc.completion.confidence import TooFew
 from ekgn.kbc.decisions import FILE, Decision, Decisions, tally
+from ekgn.kbc.run import KbcRun
 from ekgn.kbc.triples import read_triples
 from ekgn.web.app import create_app
 from ekgn.web.site import Site
 from tests.web_material import run_folders
 
 API = "/api/runs/atlas"
+KEY = ("head", "relation", "tail")
 FACT = {"head": "France", "relation": "in_continent", "tail": "Europe"}
 
 
@@ -100,6 +105,43 @@ def test_a_queue_is_decided_counted_and_exported(web: TestClient, folder: Path) 
     assert decide(web, one, "undone").json()["tally"]["accepted"] == 0
     assert queue(web, relation="in_continent")["open"] == first["open"] - 1
     assert decide(web, one, "undone").json()["error"]["code"] == "undecided"
+
+
+def test_a_queue_of_one_kind_of_things(web: TestClient) -> None:
+    everything = queue(web, relation="in_continent", limit=200)
+    found = {
+        kind: queue(web, relation="in_continent", kind=kind, limit=200)
+        for kind in ("located_in", "^located_in")
+    }
+    assert found["^located_in"]["kind"]["id"] == "located_in"
+    assert everything["open"] > 0
+    assert found["^located_in"]["open"] == everything["open"], "a country has cities"
+    assert found["located_in"]["open"] < everything["open"]
+
+
+def test_what_was_decided_teaches_the_confidence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted: list[pl.DataFrame] = []
+
+    def fit(facts: pl.DataFrame, *rest: Any) -> None:
+        fitted.append(facts)
+        raise TooFew("enough for this test")
+
+    monkeypatch.setattr(work, "fit", fit)
+    run = KbcRun.load(folder)
+    ids, relations = run.graph.entities.ids, run.graph.relations.ids
+    with pytest.raises(TooFew):
+        run.fit_confidence()
+    before = dict(zip(fitted[0].select(KEY).iter_rows(), fitted[0]["true"], strict=True))
+    no, yes = (next(key for key, true in before.items() if true is side) for side in (True, False))
+    for (head, relation, tail), verdict in ((yes, "accepted"), (no, "rejected")):
+        fact = ids[head], relations[relation], ids[tail]
+        Decisions(folder).add(Decision(*fact, verdict))  # type: ignore[arg-type]
+    with pytest.raises(TooFew):
+        run.fit_confidence()
+    after = dict(zip(fitted[1].select(KEY).iter_rows(), fitted[1]["true"], strict=True))
+    assert {key for key in before if before[key] is not after[key]} == {yes, no}
 
 
 def test_no_split_has_a_fact_of_the_queue(web: TestClient, folder: Path) -> None:

@@ -247,7 +247,7 @@ def test_unknown_split(tmp_path: Path) -> None:
 WORDS = Vocabulary(
     ids=("/m/1", "/m/2", "/m/3", "/m/4", "Rome"),
     labels=("Springfield", "Springfield", "Barack Obama", "rome", "ROME"),
-    descriptions=("city in Illinois", "", "president", "", ""),
+    descriptions=("city in Illinois", "", "president; also: POTUS, Bo", "", ""),
 )
 
 
@@ -257,6 +257,7 @@ def test_finding_by_id_label_and_case() -> None:
     assert WORDS.find("/M/2", "entity", "x") == 1
     assert WORDS.find("Barack Obama", "entity", "x") == 2
     assert WORDS.find("barack OBAMA", "entity", "x") == 2
+    assert WORDS.find("potus", "entity", "x") == 2, "an alias"
     assert WORDS.find("Rome", "entity", "x") == 4, "an id wins over a label"
     assert WORDS.find("rome", "entity", "x") == 3, "the exact label wins over another case"
 

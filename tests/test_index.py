@@ -51,7 +51,8 @@ def trained(graph: KnowledgeGraph, folder: Path, **changes: Any) -> KbcRun:
             **changes,
         },
     )
-    return api.train(graph, settings, out=folder)
+    trained: KbcRun = api.train(graph, settings, out=folder)
+    return trained
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,8 @@ SMALL = {
 @pytest.fixture(scope="module")
 def run(family: KnowledgeGraph, tmp_path_factory: pytest.TempPathFactory) -> KbcRun:
     settings = KbcSettings.build("auto", overrides=SMALL)
-    return api.train(family, settings, out=tmp_path_factory.mktemp("runs") / "run")
+    trained: KbcRun = api.train(family, settings, out=tmp_path_factory.mktemp("runs") / "run")
+    return trained
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=12))

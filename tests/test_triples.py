@@ -375,6 +375,11 @@ def test_names_with_header(tmp_path: Path) -> None:
     assert read_names(write(tmp_path / "b.tsv", wordnet)) == expected
     swapped = 'Name,ID\n"Rome, Italy",1\n'
     assert read_names(write(tmp_path / "c.csv", swapped)) == {"1": ("Rome, Italy", "")}
+    also = (
+        "id\tlabel\tdescription\taliases\n1\tUnited States\tcountry\tUSA | America\n2\tRome\t\t\n"
+    )
+    expected = {"1": ("United States", "country; also: USA, America"), "2": ("Rome", "")}
+    assert read_names(write(tmp_path / "d.tsv", also)) == expected
 
 
 @pytest.mark.parametrize(
@@ -397,6 +402,6 @@ def test_malformed_names(tmp_path: Path, content: str, message: str) -> None:
 def test_later_names_win_and_only_known_ids_count(tmp_path: Path) -> None:
     first = write(tmp_path / "1.tsv", "a\tA\tfirst\nb\tB\nz\tZ\n")
     second = write(tmp_path / "2.tsv", "a\tAlpha\nb\t\tletter\n")
-    names, used = gather_names([], [first, second], {"a", "b"})
+    names, used = gather_names([], [first, second], [{"a", "b"}])
     assert names == {"a": ("Alpha", "first"), "b": ("B", "letter")}
     assert used == {first: 2, second: 2}

@@ -275,6 +275,7 @@ def test_every_page_has_its_json_twin(web: TestClient) -> None:
         "entity": "entity=France",
         "explain": "head=France&relation=borders",
         "predict": "head=France&tail=Europe",
+        "compare": "head=France&relation=borders",
         "neighbourhood": "entity=France",
         "paths": "",
     }

@@ -24,13 +24,17 @@ NAMES = [
     "/people/person/place_of_birth",
     "",
 ]
+ALIASES = [
+    ["Brew City"] if name == "Milwaukee" else ["Hexagon", "YRK"] if name == "France" else ()
+    for name in NAMES
+]
 IDS = [f"/m/{n}" for n in range(len(NAMES))]
 WEIGHTS = np.array([5, 50, 9, 8, 3, 2, 7, 99, 1, 0])
 
 
 @pytest.fixture(scope="module")
 def index() -> NameIndex:
-    return NameIndex(NAMES, IDS, WEIGHTS)
+    return NameIndex(NAMES, IDS, WEIGHTS, ALIASES)
 
 
 def found(index: NameIndex, text: str) -> list[tuple[str, str]]:
@@ -53,6 +57,8 @@ def found(index: NameIndex, text: str) -> list[tuple[str, str]]:
         ("united states", "The United States of America", "word"),
         ("USA", "The United States of America", "word"),
         ("nyc", "New York City", "word"),
+        ("yrk", "France", "exact"),
+        ("brew", "Milwaukee", "word"),
     ],
 )
 def test_what_was_meant_comes_first(index: NameIndex, typed: str, name: str, match: str) -> None:

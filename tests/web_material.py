@@ -24,6 +24,7 @@ COUNTRIES = (
     *("Japan", "China", "India", "Vietnam", "Thailand", "Nepal"),
     *("Kenya", LONG, "Egypt", "Morocco", LEFTWARDS, "Angola"),
 )
+ALSO = {"Germany": "FRG, Deutschland"}  # names that a file gives besides
 IN_NO_SPLIT = ("Portugal", "Nepal", "Egypt", "Angola")  # their continent
 RELATIONS = ("located_in", "in_continent", "city_in_continent", "borders")
 
@@ -48,10 +49,14 @@ def _graph() -> KnowledgeGraph:
     held_out = np.flatnonzero(triples[:, 1] == 2)[2::4]
     train = np.delete(triples, held_out, axis=0)
     ids = tuple(f"/m/{index:03d}" for index in range(len(names)))
+    about = tuple(
+        f"thing {index}" + (f"; also: {ALSO[name]}" if name in ALSO else "")
+        for index, name in enumerate(names)
+    )
     labels = tuple(label.replace("_", " ") for label in RELATIONS)
     return KnowledgeGraph(
         name="Atlas",
-        entities=Vocabulary(ids, tuple(names), tuple(f"thing {i}" for i in range(len(names)))),
+        entities=Vocabulary(ids, tuple(names), about),
         relations=Vocabulary(RELATIONS, labels, ("",) * len(RELATIONS)),
         train=train,
         valid=triples[held_out[::2]],

@@ -58,9 +58,10 @@ class Task(Protocol):
 
     name: str
     settings: Any
-    selection: str  # the validation metric to maximise
     unit: str  # what a batch holds, in words
 
+    @property
+    def selection(self) -> str: ...  # the validation metric to maximise
     @property
     def batches(self) -> Batches: ...
 

@@ -43,6 +43,10 @@ UnlistedTrue = Annotated[
 Negatives = Annotated[
     Path | None, typer.Option(help="A file of facts known to be false, to check against.")
 ]
+Refit = Annotated[
+    bool,
+    typer.Option("--refit", help="Fit the confidence anew, with what was decided since."),
+]
 AskFrom = Annotated[
     float, typer.Option(min=0, max=1, help="Ask for what this share of an entity's kind has.")
 ]
@@ -73,6 +77,7 @@ def complete(
     precision: Precision = None,
     unlisted_true: UnlistedTrue = 0.0,
     negatives: Negatives = None,
+    refit: Refit = False,
     depth: Annotated[int, typer.Option(min=1, help="Places of each question looked at.")] = 20,
     ask_from: AskFrom = 0.5,
     like_from: LikeFrom = 0.1,
@@ -91,7 +96,8 @@ def complete(
     choice = Choice(depth, ask_from, like_from, single_valued, everything)
     loaded = KbcRun.load(run)
     _note_index(loaded)
-    _fit_if_needed(loaded)
+    if refit or loaded.confidence is None:
+        _fit(loaded)
     with display.ranking_progress("asking") as on_progress:
         found = loaded.complete(
             out,
@@ -136,12 +142,10 @@ def _note_index(loaded: KbcRun) -> None:
         display.messages.print(text)
 
 
-def _fit_if_needed(loaded: KbcRun) -> None:
+def _fit(loaded: KbcRun) -> None:
     from ekgn.cli import display
     from ekgn.kbc.completion.confidence import TooFew
 
-    if loaded.confidence is not None:
-        return
     try:
         with display.ranking_progress("fitting the confidence") as on_progress:
             loaded.fit_confidence(on_progress=on_progress)
@@ -203,7 +207,8 @@ def score(
     if out:
         check_out(out)
     loaded = KbcRun.load(run)
-    _fit_if_needed(loaded)
+    if loaded.confidence is None:
+        _fit(loaded)
     found = loaded.score(facts)
     if out:
         write_table(found.facts, out)

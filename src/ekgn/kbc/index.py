@@ -300,7 +300,7 @@ def _nothing() -> Hidden:
 
 
 def _exact(run: KbcRun, outputs_QK: Tensor) -> Tensor:
-    parts = outputs_QK.split(64)
+    parts = torch.split(outputs_QK, 64)
     exact = ExactSearch(run.model)
     return torch.cat([exact.best(_asked(part), DEPTH, _nothing()).entity_BP for part in parts])
 

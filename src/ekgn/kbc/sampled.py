@@ -103,7 +103,8 @@ def rank_sampled(
         if on_progress:
             on_progress(len(pairs), len(both))
     above, equal, ranked = counts
-    return Ranks(*both.T, above + 1, above + equal + 1, ranked)
+    heads, relations, targets = both.T
+    return Ranks(heads, relations, targets, above + 1, above + equal + 1, ranked)
 
 
 def _places(sample: Ints, entities: Ints) -> tuple[Ints, NDArray[np.bool_]]:

@@ -35,6 +35,7 @@ FORMATS = (*TEXT_FORMATS, ".parquet", *RDF_FORMATS, *RESULT_FORMATS)
 _ID_WORDS = ("id", "mid", "synset", "entity", "iri", "uri")
 _LABEL_WORDS = ("label", "name", "lemma", "title")
 _DESCRIPTION_WORDS = ("description", "gloss", "definition", "comment")
+_ALIAS_WORDS = ("aliases", "alias", "also", "altlabel")
 _SEPARATOR_NAMES = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
 _LONGEST_LINE = 2**20
 _HEADER_ROWS = 10  # below which a first row is not suspected
@@ -267,8 +268,8 @@ def read_names(path: Path) -> Names:
     """Label and description by identifier, from a table with two columns or more.
 
     A header may name the columns (id or mid or synset; label or name or lemma; description or
-    gloss); without one they are id, label, description. A lemma with part of speech and sense
-    becomes the WordNet label `dog.n.1`.
+    gloss; aliases, parted by |); without one they are id, label, description. A lemma with part of
+    speech and sense becomes the WordNet label `dog.n.1`. Aliases end the description: `also: A, B`.
     """
     data = _plain_lines(path, read_bytes(path))
     separator = _separator(path, data, width=2)
@@ -292,7 +293,9 @@ def read_names(path: Path) -> Names:
         label = row.get("label", "")
         if label and row.get("pos") and row.get("sense"):
             label = f"{label}.{row['pos']}.{row['sense']}"
-        names[row["id"]] = (label, row.get("description", ""))
+        also = ", ".join(name.strip() for name in row.get("aliases", "").split("|") if name.strip())
+        about = [row.get("description", ""), also and f"also: {also}"]
+        names[row["id"]] = (label, "; ".join(part for part in about if part))
     return names
 
 
@@ -321,6 +324,7 @@ def _names_columns(fields: Sequence[str]) -> dict[str, int] | None:
     """Where the known columns of a names file are, None if this row is no header."""
     words = [value.lstrip("#").strip().casefold() for value in fields]
     wanted = {"id": _ID_WORDS, "label": _LABEL_WORDS, "description": _DESCRIPTION_WORDS}
+    wanted["aliases"] = _ALIAS_WORDS
     columns = {
         name: next(words.index(word) for word in known if word in words)
         for name, known in wanted.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ from ekgn.kbc.columns import Names
 from ekgn.kbc.texts import Positions, Texts
 
 _SHARED = -1
+_ALSO = re.compile(r"(?:^|; )also: (.+)$")  # further names, at the end of a description
 
 
 @dataclass(frozen=True)
@@ -94,17 +96,43 @@ class Vocabulary:
             return labels, labels
         return labels, Texts.of(identifier.casefold() for identifier in self.ids)
 
+    @cached_property
+    def aliases(self) -> tuple[tuple[str, ...], ...]:
+        """The further names of each: what its description lists after "also:".
+
+        >>> Vocabulary(("US",), ("United States",), ("a country; also: USA, America",)).aliases
+        (('USA', 'America'),)
+        """
+        listed = (_ALSO.search(about) for about in self.descriptions)
+        return tuple(
+            tuple(name for part in found[1].split(",") if (name := part.strip())) if found else ()
+            for found in listed
+        )
+
+    @cached_property
+    def _also(self) -> dict[str, list[int]]:
+        """The indices that have a further name, without regard to case."""
+        owners: dict[str, list[int]] = {}
+        for index, names in enumerate(self.aliases):
+            for name in {name.casefold() for name in names}:
+                owners.setdefault(name, []).append(index)
+        return owners
+
     def _index(self, text: str) -> int | None:
-        """The index of a label, or of a label or identifier in any case; or _SHARED, or None."""
-        found = self.called(text) or self._in_any_case(text)
+        """The index of the one thing that is called so; _SHARED, or None."""
+        found = self._all_called(text)
         return (found[0] if len(found) == 1 else _SHARED) if found else None
+
+    def _all_called(self, text: str) -> list[int]:
+        """The indices that have the text as label; else in any case; else as a further name."""
+        return self.called(text) or self._in_any_case(text) or self._also.get(text.casefold(), [])
 
     def _in_any_case(self, text: str) -> list[int]:
         folded = text.casefold()
         return sorted({int(index) for names in self._folded for index in names.where(folded)})
 
     def find(self, text: str, kind: str, graph_name: str) -> int:
-        """The index of an identifier or a label (any case); a miss suggests the nearest names."""
+        """The index of an identifier, label or alias (any case); a miss suggests near names."""
         if text in self.index_of:
             return self.index_of[text]
         index = self._index(text)
@@ -136,7 +164,7 @@ class Vocabulary:
 
     def _listing(self, text: str, limit: int = 10) -> str:
         """The identifiers that carry a label, with what they stand for."""
-        indices = self.called(text) or self._in_any_case(text)
+        indices = self._all_called(text)
         shown = [
             f"{self.ids[index]} ({self.descriptions[index] or self.labels[index]})"
             for index in indices[:limit]

@@ -39,6 +39,14 @@ class Queue(NamedTuple):
     questions_left_out: int = 0
 
 
+class Filters(NamedTuple):
+    """Which facts of a queue are shown."""
+
+    kind: int | None = None  # a role (relation, or + R for its inverse) that one of its ends has
+    least: float = 0.0  # confidence
+    held_out: bool = False  # also facts of validation and test
+
+
 class Curation:
     """The queue of one run. Its methods are called by one thread."""
 
@@ -48,19 +56,11 @@ class Curation:
         self._asked: dict[Wanted, Queue] = {}
         self._read: tuple[tuple[str, int], Queue] | None = None
 
-    def curate(
-        self, relation: int | None, least: float, with_held_out: bool, limit: int, skip: int
-    ) -> CurateReply:
+    def curate(self, relation: int | None, filters: Filters, limit: int, skip: int) -> CurateReply:
         """The facts of a relation, or of all, that nobody decided about yet."""
         queue = self._queue(relation)
         decided = self.decisions.all()
-        facts = queue.facts
-        if relation is not None:
-            facts = facts.filter(pl.col("relation") == self.run.graph.relations.ids[relation])
-        if least:
-            facts = facts.filter(pl.col("confidence").fill_null(0.0) >= least)
-        if not with_held_out:
-            facts = facts.filter(pl.col("held_out") == "none")
+        facts = self._filtered(queue.facts, relation, filters)
         is_open = [key not in decided for key in facts.select(_KEY).iter_rows()]
         facts = facts.filter(pl.Series(is_open, dtype=pl.Boolean))
         name = None if relation is None else self.served.relation_thing(relation)
@@ -68,6 +68,7 @@ class Curation:
         return CurateReply(
             run=self.served.summary,
             relation=name,
+            kind=None if filters.kind is None else self.served.relation_thing(filters.kind),
             facts=self._candidates(facts[skip : skip + limit]),
             open=len(facts),
             questions=queue.questions,
@@ -76,6 +77,20 @@ class Curation:
             has_confidence=self.run.confidence is not None,
             tally=tally(own),
         )
+
+    def _filtered(
+        self, facts: pl.DataFrame, relation: int | None, filters: Filters
+    ) -> pl.DataFrame:
+        graph, train = self.run.graph, self.run.known["train"]
+        if relation is not None:
+            facts = facts.filter(pl.col("relation") == graph.relations.ids[relation])
+        if filters.kind is not None:
+            owners = train.heads[train.relations == filters.kind].tolist()
+            kind = pl.Series([graph.entities.ids[one] for one in owners], dtype=pl.String).implode()
+            facts = facts.filter(pl.col("head").is_in(kind) | pl.col("tail").is_in(kind))
+        if filters.least:
+            facts = facts.filter(pl.col("confidence").fill_null(0.0) >= filters.least)
+        return facts if filters.held_out else facts.filter(pl.col("held_out") == "none")
 
     def missing(self, entity: int, most: int) -> MissingReply:
         """The surest facts of an entity that training lacks; a held-out split may have them."""
@@ -110,6 +125,7 @@ class Curation:
             relation=self.served.relation_thing(relation),
             tail=self.served.entity_thing(tail),
             rules=rules,
+            paths=self.served.paths(rules),
             alike=alike,
             confidence=self._sure(head, relation, tail),
             **{name: row[name] for name in ("tail_share", "tail_rank", "head_share", "head_rank")},
@@ -177,6 +193,7 @@ class Curation:
         facts, asked = ask_all(run, Choice(depth=DEPTH), wanted, run.confidence)
         if run.confidence is None:
             facts = facts.filter(pl.col("tail_share") >= LEAST)
+            facts = facts.sort("tail_share", descending=True, maintain_order=True)
         columns = [named(run, facts), facts.select(_NUMBERS), held_out(run, facts).to_frame()]
         return Queue(pl.concat(columns, how="horizontal"), asked)
 

@@ -26,7 +26,7 @@ KINDS = {
     ".txt": "text/plain; charset=utf-8",
 }
 PAGES = ["/", "/api-docs", "/runs/{run}"]
-KBC_PAGES = ("entity", "explain", "predict", "memory", "neighbourhood", "curate")
+KBC_PAGES = ("entity", "explain", "predict", "memory", "neighbourhood", "curate", "compare")
 PAGES += [f"/runs/{{run}}/{name}" for name in (*KBC_PAGES, "metrics", "paths")]
 pages = APIRouter(include_in_schema=False)
 

@@ -12,6 +12,7 @@ import ekgn
 from ekgn.kbc.decisions import tally
 from ekgn.web import schema
 from ekgn.web.about import about_entity
+from ekgn.web.curation import Filters
 from ekgn.web.neighbourhood import neighbourhood
 from ekgn.web.problems import Problem, shown
 from ekgn.web.served import ServedRun
@@ -90,6 +91,7 @@ Rule = Annotated[
         max_length=20, description="argmax, mixture, last, sample or step:N; else the run's own."
     ),
 ]
+Facts = Annotated[tuple[schema.LongName, ...], Query(max_length=20)]
 Typed = Annotated[str, Query(max_length=schema.MAX_NAME, description="What was typed so far.")]
 Limit = Annotated[int, Query(ge=1, le=50, description="How many names.")]
 
@@ -126,6 +128,16 @@ async def one_run(request: Request, run: AnyRun) -> schema.RunReply:
 async def run_metrics(request: Request, run: AnyRun) -> schema.MetricsReply:
     """The record of a run: data, settings, curve, evaluations."""
     return await site_of(request).long(run.metrics)
+
+
+@api.get("/runs/{run}/results", tags=["runs"])
+async def results(
+    request: Request,
+    run: Kbc,
+    split: Annotated[Literal["valid", "test"], Query(description="Which facts.")] = "test",
+) -> schema.ResultsReply:
+    """Held-out facts ranked now: results of each relation, and the worst misses."""
+    return await site_of(request).results(run, split)
 
 
 @api.get("/runs/{run}/entities", tags=["search"])
@@ -172,6 +184,13 @@ async def curate(
     request: Request,
     run: Kbc,
     relation: Text = None,
+    kind: Annotated[
+        str | None,
+        Query(
+            max_length=schema.MAX_NAME,
+            description="Only facts of things that have this relation; ^ for its other end.",
+        ),
+    ] = None,
     least: Annotated[float, Query(ge=0, le=1, description="Least confidence.")] = 0.0,
     held_out: Annotated[bool, Query(description="Also facts of validation and test.")] = False,
     limit: Annotated[int, Query(ge=1, le=200, description="Most facts.")] = 50,
@@ -180,7 +199,8 @@ async def curate(
     """Undecided candidates: of `completed.tsv` beside the run if there is one, or of a relation."""
     site = site_of(request)
     index = None if relation is None else run.relation(relation) % run.run.graph.num_relations
-    return await site.long(site.curation(run).curate, index, least, held_out, limit, skip)
+    filters = Filters(None if kind is None else run.relation(kind), least, held_out)
+    return await site.long(site.curation(run).curate, index, filters, limit, skip)
 
 
 @api.get("/runs/{run}/evidence", tags=["completion"])
@@ -318,6 +338,18 @@ async def explain(
     Give the relation and the head or the tail; with all three, the tail is asked for and the given
     one is followed. `target` is an answer to follow through the steps.
     """
+    return await _explained(request, run, (head, relation, tail, target), top, nearest, rule)
+
+
+async def _explained(
+    request: Request,
+    run: ServedKbc,
+    asked: tuple[str | None, str | None, str | None, str | None],
+    top: int = 10,
+    nearest: int = 3,
+    rule: str | None = None,
+) -> schema.ExplainReply:
+    head, relation, tail, target = asked
     if head is not None and tail is not None and relation is not None and target is None:
         tail, target = None, tail
     question, first, index, _ = run.question(head, relation, tail)
@@ -331,6 +363,42 @@ async def explain(
     )
 
 
+@api.get("/runs/{run}/compare", tags=["answers"])
+async def compare(
+    request: Request,
+    run: Kbc,
+    head: Text = None,
+    relation: Text = None,
+    tail: Text = None,
+    other: Annotated[str | None, Query(max_length=200, description="Another run.")] = None,
+    other_head: Text = None,
+    other_relation: Text = None,
+    other_tail: Text = None,
+) -> schema.CompareReply:
+    """Two questions side by side, of one run or of two; without another question, the same."""
+    first = head, relation, tail, None
+    second = other_head, other_relation, other_tail, None
+    against = run if other is None else await _kbc(request, other)
+    asked = [(run, first), (against, second if any(second) else first)]
+    return schema.CompareReply(
+        sides=[
+            schema.Side(run=side.summary, reply=await _explained(request, side, parts))
+            for side, parts in asked
+        ]
+    )
+
+
+@api.get("/runs/{run}/states", tags=["inside"])
+async def states(
+    request: Request, run: Kbc, head: Text = None, relation: Text = None, tail: Text = None
+) -> schema.StatesReply:
+    """The states of a question by step, among those of observed questions, in a plane (PCA)."""
+    question, first, index, _ = run.question(head, relation, tail)
+    if index is None:
+        raise Problem(422, "incomplete_question", "A way needs a relation, and a head or tail.")
+    return await site_of(request).long(run.states, question, first, index)
+
+
 @api.get("/runs/{run}/what-if", tags=["answers"])
 async def what_if(
     request: Request,
@@ -339,18 +407,18 @@ async def what_if(
     relation: Text = None,
     tail: Text = None,
     target: Text = None,
-    without: Annotated[
-        list[schema.LongName] | None,
-        Query(max_length=20, description="Facts to take away: head | relation | tail."),
-    ] = None,
+    without: Annotated[Facts, Query(description="To take away: head | relation | tail.")] = (),
+    added: Annotated[
+        Facts, Query(alias="with", description="To add: head | relation | tail.")
+    ] = (),
 ) -> schema.WhatIfReply:
-    """What an answer would be without some training facts, or without each that counts most."""
+    """An answer without and with some training facts, or without each that counts most."""
     question, first, index, _ = run.question(head, relation, tail)
     if index is None:
         raise Problem(422, "incomplete_question", "A what-if needs a relation, and a head or tail.")
     goal = None if target is None else run.entity(target)
-    gone = [_fact(run, text) for text in without or ()]
-    return await site_of(request).long(run.what_if, question, first, index, goal, gone)
+    gone, more = (tuple(_fact(run, text) for text in texts) for texts in (without, added))
+    return await site_of(request).long(run.what_if, question, first, index, goal, gone, more)
 
 
 def _fact(run: ServedKbc, text: str) -> tuple[int, int, int]:

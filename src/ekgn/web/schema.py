@@ -117,6 +117,38 @@ class MetricsReply(BaseModel):
     )
 
 
+class Miss(BaseModel):
+    """A held-out fact as a question, the rank of its answer, and what was said instead."""
+
+    question: Question
+    answer: Thing
+    rank: float = Field(description="Among what is not known; ties count half.")
+    said: Thing = Field(description="The first answer that is in no split.")
+
+
+class RelationResult(BaseModel):
+    """The results of one relation, both sides missing in turn."""
+
+    relation: Thing
+    facts: int
+    mrr: float
+    hits_at_1: float
+    hits_at_10: float
+    mean_rank: float
+    worst: Miss
+
+
+class ResultsReply(BaseModel):
+    """Held-out facts ranked: by relation, the most frequent first, and the worst misses."""
+
+    run: RunSummary
+    split: str
+    facts: int = Field(description="That were ranked.")
+    of: int = Field(description="That the split has.")
+    relations: list[RelationResult]
+    misses: list[Miss]
+
+
 class Hit(Thing):
     """A name that was found."""
 
@@ -186,6 +218,7 @@ class CurateReply(BaseModel):
 
     run: RunSummary
     relation: Thing | None
+    kind: Thing | None = Field(description="The relation that one end of each fact has.")
     facts: list[Candidate]
     open: int = Field(description="How many there are in all.")
     questions: int | None = Field(description="That were asked for them; null if from a file.")
@@ -221,6 +254,14 @@ class DecisionsReply(BaseModel):
     tally: Tally
 
 
+class Fact(BaseModel):
+    """A fact in words."""
+
+    head: Thing
+    relation: Thing
+    tail: Thing
+
+
 class EvidenceReply(BaseModel):
     """Why a fact is proposed."""
 
@@ -233,11 +274,12 @@ class EvidenceReply(BaseModel):
     head_share: float
     head_rank: int
     rules: list[Evidence] = Field(description="Rules that lead to it, with their training facts.")
+    paths: list[list[Fact]] = Field(description="The training facts of each rule, in words.")
     alike: str | None = Field(description="Without rules: the most similar head with this tail.")
 
 
 class WhatIfReply(BaseModel):
-    """What an answer would be without some facts."""
+    """What an answer would be without some facts, or with some more."""
 
     question: Question
     answer: Thing
@@ -293,9 +335,42 @@ class ExplainReply(BaseModel):
     question: Question
     explanation: Explanation
     followed: str | None = Field(description="The split that has the answer asked about, if any.")
+    paths: list[list[Fact]] = Field(description="The training facts of each rule, in words.")
     untrained: list[Thing] = Field(description="Parts of the question without a training fact.")
     moves: list[Move] = Field(description="Answers among the best at some step, and the followed.")
     themes: list[str] = Field(description="What each memory vector stands for.")
+
+
+class Side(BaseModel):
+    """One side of a comparison: a run, and its explanation of a question."""
+
+    run: RunSummary
+    reply: ExplainReply
+
+
+class CompareReply(BaseModel):
+    """Two questions, or one question asked of two runs."""
+
+    sides: list[Side]
+
+
+class StatePoint(BaseModel):
+    """The first state of an observed question, in the plane."""
+
+    x: float
+    y: float
+    head: Thing
+    relation: str = Field(description="Inverse relations are marked with a leading ^.")
+    near: list[int] = Field(description="Steps of the question whose state it is nearest to.")
+
+
+class StatesReply(BaseModel):
+    """States in the plane in which those of observed questions differ most."""
+
+    question: Question
+    variance: list[float] = Field(description="The share that each direction has of it.")
+    path: list[tuple[float, float]] = Field(description="The question's state at each step.")
+    points: list[StatePoint]
 
 
 class HeatMap(BaseModel):

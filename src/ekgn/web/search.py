@@ -50,9 +50,18 @@ class Hit:
 
 
 class NameIndex:
-    """An index over the names of things; among equal matches the heavier thing comes first."""
+    """An index over the names of things; among equal matches the heavier thing comes first.
 
-    def __init__(self, names: Sequence[str], ids: Sequence[str], weights: Ints) -> None:
+    An alias is found as a name is, from its start.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        ids: Sequence[str],
+        weights: Ints,
+        aliases: Sequence[Sequence[str]] = (),
+    ) -> None:
         self._weights = weights
         self._names = [plain(name) for name in names]
         self._exact: dict[str, list[int]] = {}
@@ -65,6 +74,9 @@ class NameIndex:
             if identifier.casefold() != name:
                 spellings.add(plain(identifier))
                 suffixes.append((plain(identifier)[:KEPT_LETTERS], index))
+            for alias in map(plain, aliases[index] if aliases else ()):
+                suffixes.append((alias[:KEPT_LETTERS], index))
+                spellings.add(alias)
             for spelling in spellings:
                 self._exact.setdefault(spelling, []).append(index)
         suffixes.sort()

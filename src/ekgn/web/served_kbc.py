@@ -16,13 +16,16 @@ from ekgn.kbc.answers import Ints
 from ekgn.kbc.completion.roles import Floats32
 from ekgn.kbc.explain import Explanation
 from ekgn.kbc.graph import Vocabulary
+from ekgn.kbc.rules import Evidence
 from ekgn.kbc.run import KbcRun, Predictions
 from ekgn.kbc.search import QUERIES
-from ekgn.kbc.what_if import Fact, WhatIf, WhatIfs
+from ekgn.kbc.what_if import Fact as Indexed
+from ekgn.kbc.what_if import WhatIf, WhatIfs
 from ekgn.web.problems import Problem, shown
 from ekgn.web.schema import (
     Example,
     ExplainReply,
+    Fact,
     HeatMap,
     Hit,
     MemoryReply,
@@ -30,11 +33,13 @@ from ekgn.web.schema import (
     Part,
     Question,
     RunReply,
+    StatesReply,
     Thing,
     WhatIfReply,
 )
 from ekgn.web.search import MATCHES, NameIndex
 from ekgn.web.served import ServedRun
+from ekgn.web.states import StateMap
 
 EXPLAIN_DEPTH = 50  # ranks looked at to say how answers move
 HEAT_MAP_RELATIONS = 240
@@ -64,12 +69,10 @@ class ServedKbc(ServedRun):
         graph = run.graph
         self.facts = np.bincount(graph.train[:, [0, 2]].ravel(), minlength=graph.num_entities)
         self.relation_facts = np.bincount(graph.train[:, 1], minlength=graph.num_relations)
-        self._entities = NameIndex(graph.entities.labels, graph.entities.ids, self.facts)
-        self._relations = NameIndex(
-            graph.relations.labels, graph.relations.ids, self.relation_facts
-        )
+        self._entities = _index_of(graph.entities, self.facts)
+        self._relations = _index_of(graph.relations, self.relation_facts)
         self.explainer = run.explainer
-        self._kept_what_ifs: dict[tuple[int, int, int, tuple[Fact, ...]], WhatIf] = {}
+        self._kept_what_ifs: dict[tuple[object, ...], WhatIf] = {}
         self.batch_size = QUERIES
 
     def prepare(self) -> None:
@@ -248,10 +251,34 @@ class ServedKbc(ServedRun):
             question=question,
             explanation=dataclasses.replace(full, steps=steps, answers=full.answers[:top]),
             followed=self._followed(head, relation, target),
+            paths=self.paths(full.evidence),
             untrained=self._untrained(question),
             moves=moves(full, min(top, 6)),
             themes=self.explainer.memory.themes if self.run.settings.max_steps > 1 else [],
         )
+
+    def paths(self, found: Sequence[Evidence]) -> list[list[Fact]]:
+        """The training facts of some rules, in words."""
+        entities, relations = self.run.graph.entities, self.run.graph.relations
+        return [
+            [
+                Fact(
+                    head=thing(entities, entities.index_of[head]),
+                    relation=thing(relations, relations.index_of[relation]),
+                    tail=thing(entities, entities.index_of[tail]),
+                )
+                for head, relation, tail in one.facts
+            ]
+            for one in found
+        ]
+
+    @cached_property
+    def _state_map(self) -> StateMap:
+        return StateMap(self.explainer)
+
+    def states(self, question: Question, head: int, relation: int) -> StatesReply:
+        """The way of a question among the states of others."""
+        return self._state_map.of(question, head, relation)
 
     @cached_property
     def _what_ifs(self) -> WhatIfs:
@@ -259,23 +286,36 @@ class ServedKbc(ServedRun):
         return WhatIfs(self.run.graph, copy.deepcopy(self.run.model))
 
     def what_if(
-        self, question: Question, head: int, relation: int, target: int | None, without: list[Fact]
+        self,
+        question: Question,
+        head: int,
+        relation: int,
+        target: int | None,
+        without: tuple[Indexed, ...],
+        added: tuple[Indexed, ...],
     ) -> WhatIfReply:
-        """An answer without some facts, or without each of those that hold it up most."""
+        """An answer without and with some facts, or without each that holds it up most."""
         if target is None:
             best = self.run.answers([(head, relation)], top=1)[0][0]
             target = self.run.graph.entities.index_of[best.id]
-        found = self._changed(head, relation, target, tuple(without))
+        found = self._changed(head, relation, target, without, added)
         return WhatIfReply(question=question, answer=self.entity_thing(target), what_if=found)
 
-    def _changed(self, head: int, relation: int, target: int, without: tuple[Fact, ...]) -> WhatIf:
+    def _changed(
+        self,
+        head: int,
+        relation: int,
+        target: int,
+        without: tuple[Indexed, ...],
+        added: tuple[Indexed, ...],
+    ) -> WhatIf:
         """Kept for a while: what took too long for one request is there for the next."""
-        key = head, relation, target, without
+        key = head, relation, target, without, added
         if key not in self._kept_what_ifs:
             if len(self._kept_what_ifs) >= KEPT_WHAT_IFS:
                 self._kept_what_ifs.pop(next(iter(self._kept_what_ifs)))
-            if without:
-                found = self._what_ifs.given(head, relation, target, without)
+            if without or added:
+                found = self._what_ifs.given(head, relation, target, without, added)
             else:
                 found = self._what_ifs.most_telling(head, relation, target)
             self._kept_what_ifs[key] = found
@@ -361,6 +401,10 @@ def _in_turn(facts: Ints) -> Ints:
     turns = np.empty(len(facts), np.int64)
     turns[order] = turn
     return facts[np.argsort(turns, kind="stable")]
+
+
+def _index_of(known: Vocabulary, weights: Ints) -> NameIndex:
+    return NameIndex(known.labels, known.ids, weights, known.aliases)
 
 
 def thing(known: Vocabulary, index: int) -> Thing:

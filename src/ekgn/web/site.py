@@ -17,7 +17,8 @@ from ekgn.web.batching import Batcher, Busy
 from ekgn.web.curation import Curation
 from ekgn.web.monitoring import Monitor
 from ekgn.web.problems import Problem
-from ekgn.web.schema import Thing
+from ekgn.web.results import Results
+from ekgn.web.schema import ResultsReply, Thing
 from ekgn.web.served import ServedRun
 from ekgn.web.served_kbc import Asked, ServedKbc
 
@@ -42,6 +43,7 @@ class Site:
             self.runs[name] = load_served(name, path)
         self._batchers: dict[str, Batcher[tuple[bool, str], Asked, Predictions]] = {}
         self._curations: dict[str, Curation] = {}
+        self._results: dict[tuple[str, str], Results] = {}
         self._long = ThreadPoolExecutor(max_workers=1, thread_name_prefix="long")
         self._long_jobs = 0
 
@@ -71,6 +73,16 @@ class Site:
     def curation(self, served: ServedKbc) -> Curation:
         """The queue of a run; its work is done by `long`."""
         return self._curations.setdefault(served.name, Curation(served))
+
+    async def results(self, served: ServedKbc, split: str) -> ResultsReply:
+        """How a run does on a split, ranked piece by piece so that others have their turn."""
+        key = served.name, split
+        if key not in self._results:
+            self._results[key] = Results(served, split)
+        found = self._results[key]
+        while not found.is_done:
+            await self.long(found.advance)
+        return await self.long(found.reply)
 
     async def predict(
         self, served: ServedKbc, hide_known: bool, rule: str, asked: Sequence[Asked]

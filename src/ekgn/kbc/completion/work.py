@@ -25,6 +25,7 @@ from ekgn.kbc.completion.asking import Asker
 from ekgn.kbc.completion.confidence import Confidence, TooFew, fit
 from ekgn.kbc.completion.facts import candidates
 from ekgn.kbc.completion.roles import Choice
+from ekgn.kbc.decisions import Decisions
 
 if TYPE_CHECKING:
     from ekgn.kbc.run import KbcRun
@@ -90,11 +91,23 @@ def fit_confidence(
             on_progress(len(entities), int(share * total))
     facts = pl.concat(parts).unique(_KEY, keep="first", maintain_order=True)
     split = held_out(run, facts)
-    facts = facts.with_columns((split == "valid").alias("true")).filter(split != "test")
+    true = _decided(run, facts, split == "valid")
+    facts = facts.with_columns(true=true).filter(split != "test")
     made = fit(facts, run.checkpoint)
     made.save(run.path)
     run.store("confidence", "valid", made.check, choice=asdict(choice))
     return made
+
+
+def _decided(run: KbcRun, facts: pl.DataFrame, true: pl.Series) -> pl.Series:
+    """The labels of candidates; what people decided about counts by its verdict."""
+    entities, relations = run.graph.entities.index_of, run.graph.relations.index_of
+    verdicts = {
+        (entities.get(head), relations.get(relation), entities.get(tail)): one.verdict == "accepted"
+        for (head, relation, tail), one in Decisions(run.path).all().items()
+    }
+    found = [verdicts.get(key) for key in facts.select(_KEY).iter_rows()] if verdicts else []
+    return pl.Series(found, dtype=pl.Boolean).fill_null(true) if found else true
 
 
 def held_out(run: KbcRun, facts: pl.DataFrame) -> pl.Series:

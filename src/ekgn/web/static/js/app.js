@@ -9,17 +9,18 @@ import { MetricsPage } from "./metrics.js";
 import { NeighbourhoodPage } from "./neighbourhood.js";
 import { PathsPage } from "./paths.js";
 import { CuratePage } from "./curate.js";
+import { ComparePage } from "./compare.js";
 import { DocsPage } from "./docs.js";
 import { questionAddress } from "./ask.js";
 import { focusHeading, restoreScroll, watchScroll } from "./place.js";
 
 const PAGES = {
-  kbc: { "": Home, entity: EntityPage, explain: ExplainPage, predict: RelationPage, memory: MemoryPage, neighbourhood: NeighbourhoodPage, curate: CuratePage, metrics: MetricsPage },
+  kbc: { "": Home, entity: EntityPage, explain: ExplainPage, predict: RelationPage, memory: MemoryPage, neighbourhood: NeighbourhoodPage, curate: CuratePage, compare: ComparePage, metrics: MetricsPage },
   paths: { "": PathsPage, paths: PathsPage, metrics: MetricsPage },
 };
 const ANY_PAGES = { "": MetricsPage, metrics: MetricsPage }; // of every other task
 const TABS = {
-  kbc: [["", "Ask"], ["memory", "Memory"], ["neighbourhood", "Neighbourhood"], ["curate", "Missing facts"], ["metrics", "Measurements"]],
+  kbc: [["", "Ask"], ["memory", "Memory"], ["neighbourhood", "Neighbourhood"], ["curate", "Missing facts"], ["compare", "Compare"], ["metrics", "Measurements"]],
   paths: [["paths", "Paths"], ["metrics", "Measurements"]],
 };
 const ANY_TABS = [["", "Measurements"]];
@@ -119,7 +120,7 @@ function Content({ runs, place }) {
     return html`<${Trouble} error=${error} pick=${(thing) => go(runPath(thing.id))} alone />`;
   }
   const Page = (PAGES[run.task] ?? ANY_PAGES)[place.page];
-  return Page ? html`<${Page} key=${`${run.name}/${place.page}`} run=${run} params=${place.params} trail=${place.trail} />` : html`<${Nowhere} />`;
+  return Page ? html`<${Page} key=${`${run.name}/${place.page}`} run=${run} runs=${runs} params=${place.params} trail=${place.trail} />` : html`<${Nowhere} />`;
 }
 
 function App() {

@@ -10,7 +10,8 @@ export function questionAddress(run, { head, relation, tail, target }) {
   return null;
 }
 
-export function AskForm({ run, start = {}, trail = [] }) {
+/** `id` begins the boxes' own; `onAsk` takes the parts in place of the page that answers them. */
+export function AskForm({ run, start = {}, trail = [], id = "ask", onAsk }) {
   const [head, setHead] = useState(empty);
   const [relation, setRelation] = useState(empty);
   const [tail, setTail] = useState(empty);
@@ -28,24 +29,25 @@ export function AskForm({ run, start = {}, trail = [] }) {
     event?.preventDefault?.();
     const [from, by, to] = await Promise.all([meant(run, "entities", head), meant(run, "relations", relation), meant(run, "entities", tail)]);
     const url = questionAddress(run, { head: from, relation: by, tail: to });
-    if (!url) { setHint("Fill in two of the three boxes; the empty one is what is asked."); return; }
-    go(url, { trail });
+    if (!url || (onAsk && !by)) { setHint("Fill in two of the three boxes; the empty one is what is asked."); return; }
+    if (onAsk) onAsk({ head: from, relation: by, tail: to });
+    else go(url, { trail });
   };
   const anchor = wanted(head) ? [head.thing?.id, "head"] : [tail.thing?.id, "tail"];
   const gap = (value, others) => (others ? "?" : value);
-  return html`<form class="ask card" onSubmit=${ask} role="search" aria-label="Ask a question">
+  return html`<form class=${`ask ${onAsk ? "" : "card"}`} onSubmit=${ask} role="search" aria-label=${onAsk ? `Ask a question, ${id}` : "Ask a question"}>
     <div class="ask-row">
-      <${EntityBox} id="ask-head" label="From" run=${run} value=${head} onChange=${setHead} onEnter=${ask}
+      <${EntityBox} id=${`${id}-head`} label="From" run=${run} value=${head} onChange=${setHead} onEnter=${ask}
         placeholder=${gap("an entity", wanted(relation) && wanted(tail))} />
       <span class="ask-arrow" aria-hidden="true">—</span>
-      <${RelationBox} id="ask-relation" label="Relation" run=${run} value=${relation} onChange=${setRelation} onEnter=${ask}
+      <${RelationBox} id=${`${id}-relation`} label="Relation" run=${run} value=${relation} onChange=${setRelation} onEnter=${ask}
         entity=${anchor[0]} side=${anchor[1]} placeholder=${gap("a relation", wanted(head) && wanted(tail))} />
       <span class="ask-arrow" aria-hidden="true">→</span>
-      <${EntityBox} id="ask-tail" label="To" run=${run} value=${tail} onChange=${setTail} onEnter=${ask} placeholder="?" />
+      <${EntityBox} id=${`${id}-tail`} label="To" run=${run} value=${tail} onChange=${setTail} onEnter=${ask} placeholder="?" />
       <button class="primary" type="submit">Ask</button>
     </div>
     <p class=${`ask-hint small ${hint ? "wrong" : "soft"}`} role=${hint ? "alert" : undefined}>
-      ${hint || html`Leave one box empty: that is what the model will look for. <span class="keys"><kbd>/</kbd> jumps here.</span>`}</p>
+      ${hint || html`Leave one box empty: that is what the model will look for. ${!onAsk && html`<span class="keys"><kbd>/</kbd> jumps here.</span>`}`}</p>
   </form>`;
 }
 

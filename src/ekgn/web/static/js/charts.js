@@ -1,8 +1,10 @@
 // Pictures drawn by hand: the attention strip, the bump chart, the curves.
 import { html, useState, percent, useWidth } from "./lib.js";
 
-/** Memory vectors from left to right, darker where the lookup went; arrows move the reading mark. */
-export function AttentionStrip({ weights, themes, strongest }) {
+const DIFFERENT = 0.02; // of the attention, from which a change is worth a mark
+
+/** Memory vectors from left to right, darker where the lookup went, a tick where it went more than at the step before; arrows move the reading mark. */
+export function AttentionStrip({ weights, themes, strongest, before = [] }) {
   const [at, setAt] = useState(null);
   const size = weights.length;
   const most = Math.max(...weights, 1e-9);
@@ -17,13 +19,16 @@ export function AttentionStrip({ weights, themes, strongest }) {
     setAt((now) => Math.max(0, Math.min(size - 1, (now ?? strongest[0]?.slot ?? 0) + step)));
   };
   const read = at === null ? null : { slot: at, weight: weights[at], theme: themes[at] };
-  const line = (one) => html`<span class="slot">${one.slot}</span> ${one.theme ?? ""} <b>${percent(one.weight)}</b>`;
+  const gained = (slot) => (before.length ? weights[slot] - before[slot] : 0);
+  const changed = (slot) => Math.abs(gained(slot)) >= DIFFERENT && html` <span class=${`change ${gained(slot) > 0 ? "up" : "down"}`} title="percent points since the step before">${gained(slot) > 0 ? "+" : "−"}${Math.round(100 * Math.abs(gained(slot)))}</span>`;
+  const line = (one) => html`<span class="slot">${one.slot}</span> ${one.theme ?? ""} <b>${percent(one.weight)}</b>${changed(one.slot)}`;
   return html`<div class="strip">
     <svg viewBox=${`0 0 ${size} 10`} preserveAspectRatio="none" tabindex="0" role="img"
       aria-label=${`Attention over ${size} memory vectors; most on ${strongest.slice(0, 3).map((one) => `${one.theme} (${percent(one.weight)})`).join(", ")}`}
       onMouseMove=${locate} onMouseLeave=${() => setAt(null)} onKeyDown=${onKey} onBlur=${() => setAt(null)}>
       <rect class="strip-ground" width=${size} height="10" />
       ${weights.map((weight, slot) => html`<rect key=${slot} x=${slot} width="1" height="10" class="strip-cell" fill-opacity=${Math.sqrt(weight / most).toFixed(3)} />`)}
+      ${weights.map((_, slot) => gained(slot) >= DIFFERENT && html`<rect key=${`gain ${slot}`} class="strip-gain" x=${slot} width="1" height="2" />`)}
       ${at !== null && html`<rect class="strip-mark" x=${at} width="1" height="10" />`}
     </svg>
     <ul class="strip-read small" aria-live="polite">${read
@@ -91,10 +96,16 @@ export function Curve({ title, points, share = false, best = "max", markAt }) {
     const offset = event.clientX - event.currentTarget.getBoundingClientRect().left;
     setAt(xs.reduce((near, value, index) => (Math.abs(x(value) - offset) < Math.abs(x(xs[near]) - offset) ? index : near), 0));
   };
+  const onKey = (event) => {
+    const to = { ArrowLeft: shown - 1, ArrowRight: shown + 1, Home: 0, End: ys.length - 1, Escape: null }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    setAt(to === null ? null : Math.max(0, Math.min(ys.length - 1, to)));
+  };
   return html`<figure class="curve card" ref=${ref}>
     <figcaption><h3>${title}</h3><span><b>${say(ys[shown])}</b> <span class="soft small">epoch ${xs[shown].toFixed(xs[shown] % 1 ? 1 : 0)}${shown === place && at === null ? ", kept" : ""}</span></span></figcaption>
-    <svg width=${width} height=${height} role="img" aria-label=${`${title} from ${say(ys[0])} to ${say(ys[ys.length - 1])} over ${ys.length} validations`}
-      onMouseMove=${locate} onMouseLeave=${() => setAt(null)}>
+    <svg width=${width} height=${height} role="img" aria-label=${`${title} from ${say(ys[0])} to ${say(ys[ys.length - 1])} over ${ys.length} validations; arrow keys read it`}
+      tabindex="0" onKeyDown=${onKey} onBlur=${() => setAt(null)} onMouseMove=${locate} onMouseLeave=${() => setAt(null)}>
       ${[0, 0.5, 1].map((part) => html`<g key=${part}><line class="grid" x1=${left} x2=${width - right} y1=${y(low + part * span)} y2=${y(low + part * span)} />
         <text class="axis" x=${left - 7} y=${y(low + part * span) + 4} text-anchor="end">${say(low + part * span)}</text></g>`)}
       <text class="axis" x=${left} y=${height - 6}>${Math.min(0, xs[0])}</text>
@@ -102,4 +113,22 @@ export function Curve({ title, points, share = false, best = "max", markAt }) {
       <path class="line" d=${kept.map(([px, value], index) => `${index ? "L" : "M"}${x(px).toFixed(1)} ${y(value).toFixed(1)}`).join("")} />
       <circle class="mark" cx=${x(xs[shown])} cy=${y(ys[shown])} r="4.500" />
     </svg></figure>`;
+}
+
+/** Confidence against the share that is true, by tenths: on the diagonal it holds; larger dots stand for more candidates. */
+export function ReliabilityChart({ rows }) {
+  const [ref, width] = useWidth(340);
+  const side = Math.min(width, 360);
+  const [left, bottom, top] = [40, 34, 8];
+  const x = (value) => left + value * (side - left - 10);
+  const y = (value) => top + (1 - value) * (side - top - bottom);
+  const most = Math.log1p(Math.max(...rows.map((row) => row.candidates)));
+  return html`<figure class="reliability" ref=${ref}><svg width=${side} height=${side} role="img" aria-label=${`Reliability diagram: ${rows.map((row) => `confidence ${percent(row.confidence)}, true ${percent(row.true)}`).join("; ")}`}>
+    ${[0, 0.5, 1].map((part) => html`<g key=${part}><line class="grid" x1=${x(0)} x2=${x(1)} y1=${y(part)} y2=${y(part)} /><text class="axis" x=${left - 7} y=${y(part) + 4} text-anchor="end">${percent(part)}</text>
+      <text class="axis" x=${x(part)} y=${side - 18} text-anchor=${part === 1 ? "end" : "middle"}>${percent(part)}</text></g>`)}
+    <text class="axis" x=${x(1)} y=${side - 3} text-anchor="end">mean confidence →</text><text class="axis" transform=${`translate(10 ${y(0)}) rotate(-90)`}>true →</text>
+    <line class="ideal" x1=${x(0)} y1=${y(0)} x2=${x(1)} y2=${y(1)} />
+    <path class="line" d=${rows.map((row, place) => `${place ? "L" : "M"}${x(row.confidence).toFixed(1)} ${y(row.true).toFixed(1)}`).join("")} />
+    ${rows.map((row) => html`<circle key=${row.from} class="mark" cx=${x(row.confidence)} cy=${y(row.true)} r=${(3 + 6 * Math.log1p(row.candidates) / most).toFixed(1)}><title>${`${row.candidates} candidates`}</title></circle>`)}
+  </svg></figure>`;
 }

@@ -5,32 +5,40 @@ import { Sentence, questionAddress } from "./ask.js";
 import { Evidence, Sure, factKey, factParts } from "./fact.js";
 
 const LEAST = [["", "any confidence"], ["0.25", "from 25%"], ["0.5", "from 50%"], ["0.75", "from 75%"], ["0.9", "from 90%"]];
+/** The levels to choose from, the one of the address among them. */
+const levels = (least) => (!least || LEAST.some(([value]) => value === least) ? LEAST : [...LEAST, [least, `from ${percent(Number(least))}`]]);
 const KEYS = { a: "accepted", r: "rejected", s: "skip", u: "undo", e: "evidence" };
 const SHOWN = 12; // of the facts to come
 
 export function CuratePage({ run, params }) {
-  const asked = { relation: params.relation, least: params.least, held_out: params.held_out };
+  const asked = { relation: params.relation, kind: params.kind, least: params.least, held_out: params.held_out };
   const { data, error, loading, again } = useJson(`/api${runPath(run.name, "curate", { ...asked, limit: 100 })}`);
-  const [box, setBox] = useState(empty);
   useTitle("Missing facts");
-  useEffect(() => setBox(data?.relation ? picked(data.relation, relationWords) : params.relation ? { text: params.relation, thing: null } : empty), [data, params.relation]);
   const visit = (more, options) => go(runPath(run.name, "curate", { ...asked, ...more }), options);
-  const change = (value) => { setBox(value); if (value.thing) visit({ relation: value.thing.id }); else if (!value.text && params.relation) visit({ relation: "" }); };
   return html`
     <header><h1 tabindex="-1">Facts that may be missing</h1>
       <p class="lead">What the model would add, the surest first. Decide one after the other; what you decide is kept in a file beside the run.</p></header>
     <div class="filters">
-      <div class="inline-form"><${RelationBox} id="curate-relation" label="Relation" run=${run.name} value=${box} onChange=${change} placeholder=${data?.has_file ? "all relations" : "a relation"}
-        onEnter=${async (value) => visit({ relation: await meant(run.name, "relations", value) })} /></div>
+      <${RelationFilter} id="curate-relation" label="Relation" run=${run.name} thing=${data?.relation} given=${params.relation} placeholder=${data?.has_file ? "all relations" : "a relation"} choose=${(relation) => visit({ relation })} />
+      <${RelationFilter} id="curate-kind" label="Of things that have" run=${run.name} thing=${data?.kind} given=${params.kind} placeholder="anything" choose=${(kind) => visit({ kind })} />
       <label class="filter">Confidence <select id="curate-least" value=${params.least ?? ""} onChange=${(event) => visit({ least: event.target.value })}>
-        ${LEAST.map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`)}</select></label>
+        ${levels(params.least).map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`)}</select></label>
       <${Who} />
       <label class="check small"><input type="checkbox" id="curate-held-out" checked=${Boolean(params.held_out)} onChange=${(event) => visit({ held_out: event.target.checked ? "true" : "" })} /> also facts held out from training</label>
     </div>
     ${loading && html`<${Loading} what="Asking the model" />`}
-    ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => visit({ relation: thing.id }, { replace: true })} />`}
+    ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => visit(error.message.includes(`'${params.kind}`) ? { kind: thing.id } : { relation: thing.id }, { replace: true })} />`}
     ${data && !data.relation && !data.has_file && html`<${Choose} run=${run.name} />`}
     ${data && (data.relation || data.has_file) && html`<${Queue} key=${JSON.stringify(asked)} run=${run.name} data=${data} again=${again} />`}`;
+}
+
+/** A box whose relation is a part of the address. */
+function RelationFilter({ id, label, run, thing, given, placeholder, choose }) {
+  const [box, setBox] = useState(empty);
+  useEffect(() => setBox(thing ? picked(thing, relationWords) : given ? { text: given, thing: null } : empty), [thing, given]);
+  const change = (value) => { setBox(value); if (value.thing) choose(value.thing.id); else if (!value.text && given) choose(""); };
+  return html`<div class="inline-form"><${RelationBox} id=${id} label=${label} run=${run} value=${box} onChange=${change} placeholder=${placeholder}
+    onEnter=${async (value) => choose(await meant(run, "relations", value))} /></div>`;
 }
 
 /** Who decides: kept in this browser, and written beside each decision. */
@@ -137,5 +145,5 @@ function Exports({ run }) {
   const file = (verdict, form) => address(`/api/runs/${encodeURIComponent(run)}/decisions/export`, { verdict, form });
   return html`<p class="small">Accepted facts as ${["tsv", "csv", "nt"].map((form, place) => html`${place > 0 && ", "}<a key=${form} href=${file("accepted", form)} download>${form.toUpperCase()}</a>`)};
       rejected ones as <a href=${file("rejected", "tsv")} download>TSV</a>; <a href=${file("all", "csv")} download>all as CSV</a>.</p>
-    <p class="small soft">The run takes the accepted ones in without training anew: <code>ekgn extend RUN accepted.tsv</code>. The rejected ones check a completion: <code>ekgn complete RUN --negatives rejected.tsv</code>.</p>`;
+    <p class="small soft">The run takes the accepted ones in without training anew: <code>ekgn extend RUN accepted.tsv</code>. Both teach the confidence: <code>ekgn complete RUN --refit</code> fits it anew with accepted facts as true and rejected ones as false.</p>`;
 }

@@ -1,7 +1,10 @@
 // The answer, and every step to it.
-import { html, useState, useEffect, useJson, useTitle, Link, Loading, Trouble, Known, percent, runPath, relationWords, isInverse, go } from "./lib.js";
+import { html, useState, useJson, useTitle, Link, Loading, Trouble, Known, percent, runPath, relationWords, go } from "./lib.js";
 import { AskForm, Sentence, questionAddress, questionText } from "./ask.js";
-import { AttentionStrip, BumpChart } from "./charts.js";
+import { BumpChart } from "./charts.js";
+import { Stepper, usePlayer } from "./stepper.js";
+import { StateMap } from "./statemap.js";
+import { Path } from "./evidence.js";
 import { WhatIf } from "./whatif.js";
 import { Trail, extended } from "./trail.js";
 
@@ -31,7 +34,7 @@ function repair(run, asked, error, thing, trail) {
 
 function Answered({ run, reply, trail }) {
   const { explanation, question } = reply;
-  const [round, setRound] = useState(0);
+  const player = usePlayer(explanation.steps.length, explanation.answering_step);
   const [active, setActive] = useState(null);
   const best = explanation.answers[0];
   const [target, rank] = [explanation.target, explanation.target_rank];
@@ -48,28 +51,30 @@ function Answered({ run, reply, trail }) {
       </p>
     </header>
     <section aria-labelledby="steps">
-      <div class="section-head"><h2 id="steps">Step by step</h2>
-        <button class="quiet" onClick=${() => setRound(round + 1)}>Play again</button></div>
-      <ol class="steps" key=${round} tabindex="0" aria-label="Steps, from left to right">
-        ${explanation.steps.map((step) => html`<${StepCard} key=${step.number} run=${run} step=${step} themes=${reply.themes} trail=${trail}
-          answers=${step.number === explanation.answering_step} active=${active} setActive=${setActive} />`)}
-      </ol>
+      <div class="section-head"><h2 id="steps">Step by step</h2><span class="small soft keys"><kbd>←</kbd> <kbd>→</kbd> go through the steps</span></div>
+      <${Stepper} run=${run} reply=${reply} player=${player} active=${active} setActive=${setActive} trail=${trail} />
       <p class="legend small soft"><span class="known known-train">known</span> facts it was trained on
-        <span class="known known-valid">valid</span> <span class="known known-test">test</span> facts held out from it · unmarked answers are new</p>
+        <span class="known known-valid">valid</span> <span class="known known-test">test</span> facts held out from it · unmarked answers are new
+        ${explanation.steps.length > 1 && html`· <span class="change up">▲1</span> <span class="change down">▼1</span> <span class="change up">new</span> since the step before`}</p>
       <p class="small soft why-step">${ruleWords(explanation)}</p>
     </section>
     <div class="two wide-left">
-      <section class="card" aria-labelledby="moves"><h2 id="moves">How the answers change places</h2>
+      <div class="stack"><section class="card" aria-labelledby="moves"><h2 id="moves">How the answers change places</h2>
         <${BumpChart} moves=${reply.moves} steps=${explanation.steps.length} answering=${explanation.answering_step} followed=${target?.id}
           active=${active} setActive=${setActive} onPick=${(move) => go(about(move.id), { trail })} /></section>
+        <${StateMap} run=${run.name} question=${question} at=${player.at} show=${player.show} trail=${trail} /></div>
       <section class="card" aria-labelledby="reasons"><h2 id="reasons">Why, in words</h2>
-        <ul class="reasons">${explanation.reasons.map((reason, place) => html`<li key=${place}>${reason}</li>`)}</ul></section>
+        <ul class="reasons">${explanation.evidence.map((one, place) => html`<li key=${`rule ${place}`}>${one.rule}.<${Path} run=${run.name} facts=${reply.paths[place]} goal=${asFact(question, target ?? best)} trail=${trail} /></li>`)}
+          ${explanation.reasons.slice(explanation.evidence.length).map((reason, place) => html`<li key=${place}>${reason}</li>`)}</ul></section>
     </div>
     <section class="card" aria-labelledby="answers"><h2 id="answers">Its answers <span class="soft small">pick one to ask on</span></h2>
       <${Answers} answers=${explanation.answers} about=${about} trail=${trail} />
     </section>
     <${WhatIf} run=${run.name} question=${question} answer=${target ?? best} />`;
 }
+
+/** The question with an answer in its gap. */
+const asFact = (question, answer) => ({ head: question.head ?? answer, relation: question.relation, tail: question.tail ?? answer });
 
 const SPLITS = { train: "a training fact", valid: "a validation fact", test: "a test fact" };
 
@@ -89,49 +94,13 @@ function ruleWords(explanation) {
   return `${part} Step ${step.number} takes most, ${percent(step.stop_weight)}, so its answer counts.`;
 }
 
-export function Answers({ answers, about, trail }) {
+/** Answers with their shares; `there` has their places on the other side of a comparison. */
+export function Answers({ answers, about, trail, there }) {
   const most = Math.max(...answers.map((answer) => answer.share), 1e-9);
   return html`<ol class="answers">${answers.map((answer) => html`<li key=${answer.id}>
     <span class="rank">${answer.rank}</span>
     <${Link} href=${about(answer.id)} trail=${trail} title=${answer.description ?? answer.id}><bdi>${answer.label}</bdi><//>
-    <span><${Known} split=${answer.known} /></span>
+    <span><${Known} split=${answer.known} />${there && html` <span class="small soft">${there.has(answer.id) ? `${there.get(answer.id)} there` : "not there"}</span>`}</span>
     <span class="meter" aria-hidden="true"><i style=${{ width: `${100 * answer.share / most}%` }}></i></span>
     <span class="chance">${percent(answer.share)}</span></li>`)}</ol>`;
-}
-
-function StepCard({ run, step, themes, answers, active, setActive, trail }) {
-  const [shown, setShown] = useState(false);
-  useEffect(() => { const timer = setTimeout(() => setShown(true), 30); return () => clearTimeout(timer); }, []);
-  const delay = { animationDelay: `${(step.number - 1) * 260}ms` };
-  const grow = { width: shown ? `${100 * step.stop_probability}%` : "0%", transitionDelay: `${(step.number - 1) * 260 + 150}ms` };
-  return html`<li class=${`step card ${answers ? "step-answers" : ""}`} style=${delay} data-step=${step.number}>
-    <div class="step-title"><h2>Step ${step.number}</h2>${answers && html`<span class="flag">answers here</span>`}</div>
-    <div class="stop"><h3>Stop now?</h3>
-      <div class="bar" role="img" aria-label=${`Stop probability ${percent(step.stop_probability)}`}><i style=${grow}></i></div>
-      <p class="small"><b>${percent(step.stop_probability)}</b> <span class="soft">takes ${percent(step.stop_weight)} of all</span></p>
-    </div>
-    <div><h3>What it thinks</h3>
-      <ol class="tops">${step.answers.slice(0, 5).map((answer) => html`<li key=${answer.id}
-        class=${active === answer.id ? "active" : ""} onMouseEnter=${() => setActive(answer.id)} onMouseLeave=${() => setActive(null)}>
-        <${Link} href=${runPath(run.name, "entity", { entity: answer.id })} trail=${trail}><bdi>${answer.label}</bdi><//><${Known} split=${answer.known} />
-        <span class="chance">${percent(answer.share)}</span></li>`)}</ol>
-    </div>
-    <div class="looks"><h3>${step.attention_all.length ? "Where it looks in memory" : "It looks no further"}</h3>
-      ${step.attention_all.length > 0 && html`<${AttentionStrip} weights=${step.attention_all} themes=${themes} strongest=${step.attention} />`}
-    </div>
-    <div><h3>Nearest pairs it has seen</h3>
-      <ul class="pairs">${step.nearest.map((pair, place) => html`<li key=${place}><${Pair} pair=${pair} /></li>`)}</ul>
-    </div>
-  </li>`;
-}
-
-/** An observed pair as the small question it is, with the answers training knows. */
-function Pair({ pair }) {
-  const relation = html`<i title=${pair.relation.replace(/^\^/, "")}>${relationWords(pair.relation)}</i>`;
-  const head = html`<b title=${pair.head.description || pair.head.id}><bdi>${pair.head.label}</bdi></b>`;
-  const names = pair.answers.slice(0, 2).map((name, place) => html`${place > 0 && ", "}<bdi key=${name.id}>${name.label}</bdi>`);
-  const more = pair.answer_count - Math.min(2, pair.answers.length);
-  return html`<span class=${pair.holds_answer ? "pair holds" : "pair"} title=${`L2 distance ${pair.distance.toFixed(3)}`}>
-    ${isInverse(pair.relation) ? html`? ${relation} ${head}` : html`${head} ${relation} ?`}
-    <span class="pair-answers">${names}${more > 0 && html` +${more}`}${pair.holds_answer && html` <em>holds the answer</em>`}</span></span>`;
 }

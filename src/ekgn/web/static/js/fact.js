@@ -1,5 +1,6 @@
 // A fact that may be missing: how sure the model is of it, why, and what was decided.
 import { html, useState, useJson, remembered, sendJson, Loading, Trouble, Known, percent, runPath } from "./lib.js";
+import { Path } from "./evidence.js";
 
 export const factParts = (fact) => ({ head: fact.head.id, relation: fact.relation.id, tail: fact.tail.id });
 export const factKey = (fact) => Object.values(factParts(fact)).join("\n");
@@ -16,7 +17,7 @@ export function Evidence({ run, fact }) {
   return html`<div class="evidence small" aria-live="polite">
     ${loading && html`<${Loading} what="Looking for evidence" />`}
     ${error && html`<${Trouble} error=${error} again=${again} />`}
-    ${data && html`${data.rules.length > 0 && html`<ul class="reasons">${data.rules.map((rule, place) => html`<li key=${place}>${rule.rule}. Here: ${rule.path.join(", ")}.</li>`)}</ul>`}
+    ${data && html`${data.rules.length > 0 && html`<ul class="reasons">${data.rules.map((rule, place) => html`<li key=${place}>${rule.rule}.<${Path} run=${run} facts=${data.paths[place]} goal=${data} /></li>`)}</ul>`}
       ${data.alike && html`<p>${data.alike}.</p>`}
       ${!data.rules.length && !data.alike && html`<p>No rule leads to it, and no other head has this tail.</p>`}
       <p class="soft">Share ${percent(data.tail_share)} (place ${data.tail_rank}) asked from its head, ${percent(data.head_share)} (place ${data.head_rank}) from its tail.</p>`}</div>`;

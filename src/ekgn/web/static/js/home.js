@@ -25,10 +25,10 @@ export function Home({ run }) {
     <section class="guide" aria-labelledby="guide">
       <h2 id="guide">How to read an answer</h2>
       <ol class="guide-steps">
-        <li><b>Each card is a step.</b> The model starts from the two parts you gave and holds them as one state.</li>
-        <li><b>It looks into its memory.</b> The strip shows which of its ${run.num_slots} memory vectors it reads; the names say what they are mostly used for.</li>
+        <li><b>It goes in steps.</b> The model starts from the two parts you gave and holds them as one state. Play the steps, or go through them with the arrow keys.</li>
+        <li><b>It looks into its memory.</b> The rays show which of its ${run.num_slots} memory vectors it reads; the names say what they are mostly used for.</li>
         <li><b>It asks itself whether to stop.</b> The bar is that probability. After at most ${run.max_steps} steps it answers.</li>
-        <li><b>You see what it is close to.</b> Observed pairs near its state are the facts the answer leans on.</li>
+        <li><b>You see what it is close to.</b> Observed questions near its state are what the answer leans on.</li>
       </ol>
     </section>
     <${RunFacts} run=${run} />`;

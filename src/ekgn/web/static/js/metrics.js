@@ -1,11 +1,13 @@
 // The record of a run: how good, how it got there, on what.
-import { html, useJson, useTitle, Loading, Trouble, percent, count, runPath } from "./lib.js";
-import { Curve } from "./charts.js";
+import { html, useState, useJson, useTitle, Link, Loading, Trouble, percent, count, runPath, relationWords } from "./lib.js";
+import { Curve, ReliabilityChart } from "./charts.js";
+import { Sentence, questionAddress } from "./ask.js";
 
 const LEADS = {
   kbc: "A held-out fact is hidden and all entities are ranked in its place; facts already known are left out of the ranking, and ties count half.",
   paths: "A path is valid if the hidden graph has all its edges, and correct if it is also the shortest.",
 };
+const [FIRST, MISSES] = [15, 20]; // rows shown
 const NOT_MEASURED = ["step", "epoch", "seconds", "loss", "expected_reward", "learning_rate"];
 const CURVES = [
   ["hits_at_10", "Validation hits@10", { share: true }], ["mrr", "Validation MRR", {}],
@@ -25,7 +27,7 @@ export function MetricsPage({ run }) {
       ${data.curve.length > 0 && html`<section aria-labelledby="curves"><h2 id="curves">The training</h2><div class="curves">
         ${curves(data.curve[0]).map(([name, title, options]) => html`<${Curve} key=${name} title=${title} ...${options}
           markAt=${data.summary.best?.step} points=${data.curve.map((line) => [line.epoch ?? line.step, line[name], line.step])} />`)}</div></section>`}
-      ${run.task === "kbc" && html`<${Evaluations} data=${data} /><${Categories} data=${data} /><${Reliability} found=${data.confidence} />`}
+      ${run.task === "kbc" && html`<${Evaluations} data=${data} /><${Categories} data=${data} /><${Results} run=${run} /><${Reliability} run=${run.name} found=${data.confidence} />`}
       ${run.task === "paths" && Object.keys(data.evaluations).length > 0 && html`<${PathEvaluations} data=${data} />`}
       <div class="two"><${Facts} title="On what" pairs=${flat({ ...data.data, source: undefined, ...data.summary })} more=${sources(data.data.source)} />
         <${Facts} title="Where and with what" pairs=${flat(data.environment)} /></div>
@@ -70,13 +72,37 @@ function Categories({ data }) {
 }
 
 /** Of facts with some confidence, how many are true. */
-function Reliability({ found }) {
-  if (!found.reliability) return null;
+function Reliability({ run, found }) {
+  if (!found.reliability) return html`<section class="card" aria-labelledby="reliability"><h2 id="reliability">How far confidences hold</h2><p class="small soft">No confidence is fitted yet: <code>ekgn complete RUN --out facts.tsv</code> fits one and checks it.</p></section>`;
   const error = found.calibration_error;
-  return html`<section class="card scroll" tabindex="0" aria-labelledby="reliability"><h2 id="reliability">How far confidences hold</h2>
-    <p class="small soft">Calibration error ${error.after.toFixed(3)}, of the share ${error.before.toFixed(3)}. Under the assumption that ${found.assumption}.</p><table>
+  return html`<section class="card" aria-labelledby="reliability"><h2 id="reliability">How far confidences hold</h2>
+    <p class="small soft">Calibration error ${error.after.toFixed(3)}, of the share ${error.before.toFixed(3)}. Under the assumption that ${found.assumption}.</p>
+    <div class="two"><${ReliabilityChart} rows=${found.reliability} /><div class="scroll" tabindex="0" role="group" aria-label="Reliability as a table"><table>
     <thead><tr><th scope="col">confidence from</th><th scope="col">candidates</th><th scope="col">mean confidence</th><th scope="col">true</th></tr></thead>
-    <tbody>${found.reliability.map((row) => html`<tr key=${row.from}><th scope="row">${percent(row.from)}</th><td>${count(row.candidates)}</td><td>${percent(row.confidence)}</td><td>${percent(row.true)}</td></tr>`)}</tbody></table></section>`;
+    <tbody>${found.reliability.map((row) => html`<tr key=${row.from}><th scope="row"><${Link} href=${runPath(run, "curate", { least: row.from, held_out: "true" })}>${percent(row.from)}<//></th><td>${count(row.candidates)}</td><td>${percent(row.confidence)}</td><td>${percent(row.true)}</td></tr>`)}</tbody></table></div></div></section>`;
+}
+
+/** Held-out facts ranked now: by relation, and the worst misses; every row leads to its steps. */
+function Results({ run }) {
+  const split = run.sizes.test ? "test" : "valid";
+  const { data, error, loading, again } = useJson(run.sizes[split] ? `/api${runPath(run.name, "results", { split })}` : null);
+  const [all, setAll] = useState(false);
+  if (!run.sizes[split]) return null;
+  const steps = (miss) => questionAddress(run.name, { head: miss.question.head?.id, relation: miss.question.relation.id, tail: miss.question.tail?.id, target: miss.answer.id });
+  const rank = (value) => (value % 1 ? value.toFixed(1) : count(value));
+  const shown = all ? data?.relations : data?.relations.slice(0, FIRST);
+  return html`
+    <section class="card scroll" tabindex="0" aria-labelledby="by-relation"><h2 id="by-relation">By relation</h2>
+      ${loading && html`<${Loading} what="Ranking held-out facts" />`}
+      ${error && html`<${Trouble} error=${error} again=${again} />`}
+      ${data && html`<p class="small soft">${data.facts < data.of ? `${count(data.facts)} of ${count(data.of)} ${split} facts, drawn at random` : `All ${count(data.of)} ${split} facts`}, asked from either end; facts that are known are left out of the ranking.</p><table class="results">
+        <thead><tr>${["relation", "facts", "hits@10", "hits@1", "MRR", "mean rank", "worst miss"].map((name) => html`<th scope="col" key=${name}>${name}</th>`)}</tr></thead>
+        <tbody>${shown.map((row) => html`<tr key=${row.relation.id}><th scope="row">${relationWords(row.relation.label)}</th><td>${count(row.facts)}</td><td>${percent(row.hits_at_10)}</td><td>${percent(row.hits_at_1)}</td><td>${row.mrr.toFixed(3)}</td><td>${row.mean_rank.toFixed(1)}</td>
+          <td><${Link} href=${steps(row.worst)}>rank ${rank(row.worst.rank)}<//></td></tr>`)}</tbody></table>
+        ${data.relations.length > FIRST && !all && html`<p class="more"><button onClick=${() => setAll(true)}>Show all ${data.relations.length}</button></p>`}`}</section>
+    ${data?.misses.length > 0 && html`<section class="card scroll" tabindex="0" aria-labelledby="misses"><h2 id="misses">Worst misses</h2><table class="misses">
+      <thead><tr><th scope="col">question</th><th scope="col">true answer</th><th scope="col">rank</th><th scope="col">said instead</th></tr></thead>
+      <tbody>${data.misses.slice(0, MISSES).map((miss, place) => html`<tr key=${place}><th scope="row"><${Link} href=${steps(miss)}><${Sentence} question=${miss.question} /><//></th><td><bdi>${miss.answer.label}</bdi></td><td>${rank(miss.rank)}</td><td><bdi>${miss.said.label}</bdi></td></tr>`)}</tbody></table></section>`}`;
 }
 
 function PathEvaluations({ data }) {

@@ -31,8 +31,8 @@ export function NeighbourhoodPage({ run, params, trail }) {
 }
 
 /** What the lines of the drawing mean. */
-export const Key = ({ data }) => html`<p class="legend small soft"><span class="edge-key"></span> training fact <span class="edge-key dashed"></span> predicted link
-  ${data.facts_left_out > 0 && html`· ${count(data.facts_left_out)} more facts are not drawn`} · click a name to move there, drag to move, + and − to zoom</p>`;
+export const Key = ({ data }) => html`<p class="legend small soft"><span class="edge-key"></span> training fact <span class="edge-key dashed"></span> predicted link</p>
+  <p class="small soft">Click a name to move there, or go by arrow keys and Enter; drag to move, + and − to zoom.${data.facts_left_out > 0 && ` ${count(data.facts_left_out)} more facts are not drawn.`}</p>`;
 
 function Links({ title, edges, data, run, trail }) {
   const name = new Map(data.nodes.map((node) => [node.id, node.label]));
@@ -50,7 +50,20 @@ export function Drawing({ data, visit }) {
   const place = useRef(null);
   const drawn = useRef(null);
   const [failed, setFailed] = useState(false);
+  const [at, setAt] = useState(null); // the neighbour that the keyboard is at
+  const others = data.nodes.filter((node) => node.id !== data.centre.id);
   const zoom = (by) => { const graph = drawn.current; graph?.zoom({ level: graph.zoom() * by, renderedPosition: { x: graph.width() / 2, y: graph.height() / 2 } }); };
+  const light = (node, on) => node && drawn.current?.getElementById(node.id)[on ? "addClass" : "removeClass"]("lit");
+  const move = (place) => { light(others[at], false); light(others[place], true); setAt(place); };
+  const onKey = (event) => {
+    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (by && others.length) move(at === null ? 0 : (at + by + others.length) % others.length);
+    else if (event.key === "+" || event.key === "=") zoom(1.3);
+    else if (event.key === "-") zoom(1 / 1.3);
+    else if (event.key === "Enter" && at !== null && event.target === event.currentTarget) visit(others[at].id);
+    else return;
+    event.preventDefault();
+  };
   useEffect(() => {
     let graph = null;
     let gone = false;
@@ -74,8 +87,16 @@ export function Drawing({ data, visit }) {
     return () => { gone = true; watch.disconnect(); graph?.destroy(); };
   }, [data]);
   if (failed) return html`<p class="soft">The drawing could not be loaded; the lists below say the same.</p>`;
-  return html`<div class="graph-frame"><div class="graph card" ref=${place} role="img" aria-label=${`${data.nodes.length} entities around ${data.centre.label}; the lists say the same in words`}></div>
+  return html`<div class="graph-frame" role="group" tabindex="0" aria-label="The drawing: arrow keys go from one neighbour to the next, Enter moves there, + and − zoom" onKeyDown=${onKey} onBlur=${() => at !== null && move(null)}>
+    <div class="graph card" ref=${place} role="img" aria-label=${`${data.nodes.length} entities around ${data.centre.label}; the lists say the same in words`}></div>
+    <p class="graph-read small" aria-live="polite">${at !== null && html`<b><bdi>${others[at].label}</bdi></b> ${joined(data, others[at])}`}</p>
     <span class="zoom"><button aria-label="Larger" onClick=${() => zoom(1.3)}>+</button><button aria-label="Smaller" onClick=${() => zoom(1 / 1.3)}>−</button></span></div>`;
+}
+
+/** How a neighbour is joined to the centre, in words. */
+function joined(data, node) {
+  const own = data.edges.filter((edge) => [edge.source, edge.target].includes(node.id) && [edge.source, edge.target].includes(data.centre.id));
+  return own.map((edge) => `${edge.source === node.id ? "" : "← "}${relationWords(edge.relation.label)}${edge.kind === "predicted" ? ` (predicted, ${percent(edge.confidence ?? edge.share)})` : ""}`).join(", ");
 }
 
 /** Known neighbours on an inner ellipse, predicted ones on an outer; crowded rings are staggered. */
