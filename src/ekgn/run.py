@@ -20,8 +20,8 @@ from ekgn.canvas import NOT_MEASURED, curve_panels, side_by_side
 from ekgn.checkpoint import RunFolder, load_weights, read_lines
 from ekgn.errors import EkgnError
 from ekgn.files import read_json
+from ekgn.machine import choose_device, outline
 from ekgn.records import environment
-from ekgn.trainer import choose_device, outline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
