@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,12 +21,15 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from ekgn.errors import EkgnError, SaidElsewhere
 
 Value = TypeVar("Value")
 
 TIMEOUT = "EKGN_TIMEOUT"  # the variable that holds the seconds to wait for another process
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"  # set by the launcher
 SECONDS = 600.0  # without it: longer than the first process needs to write a checkpoint
 
 
@@ -190,14 +194,17 @@ def _join(group: Group, seconds: float) -> None:
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
     at = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    wait = timedelta(seconds=seconds)
     try:
-        dist.init_process_group(backend, timeout=timedelta(seconds=seconds))
+        store, rank, size = next(rendezvous("env://", timeout=wait))
+        # The launcher keeps its store: what the processes of an attempt before said is still there.
+        own = PrefixStore(f"ekgn/{os.environ.get(RESTARTS, 0)}", store)
+        dist.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=wait)
     except (RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise EkgnError(
             f"Process {group.rank} of {group.size} on {socket.gethostname()} could not join the "
-            f"others at {at} within {seconds:g} s: {reason}. Check that all were started, that "
-            f"the first is reached from here, and that the port is free."
+            f"others at {at} within {seconds:g} s: {_reason(error)}. Check that all were "
+            f"started, that the first is reached from here, and that the port is free."
         ) from None
     atexit.register(dist.destroy_process_group)
 
@@ -208,23 +215,28 @@ def _exchange() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[0]
         raise EkgnError(
-            f"Lost another process of the group ({reason}). It ended or cannot be reached: see "
-            f"its message. Go on from the last checkpoint: --resume."
+            f"Lost another process of the group ({_reason(error)}). It ended or cannot be "
+            f"reached: see its message. Go on from the last checkpoint: --resume."
         ) from None
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, of a message that begins with a source file and ends in advice."""
+    first = str(error).strip().splitlines()[0]
+    return re.sub(r"\[/\S+\] ", "", first).split(". ")[0].rstrip(".")
 
 
 def launch() -> str | None:
     """What the attempts of one start of the launcher share; None without a launcher."""
-    if "TORCHELASTIC_RESTART_COUNT" not in os.environ:
+    if RESTARTS not in os.environ:
         return None
     return f"{socket.gethostname()}:{os.getppid()}:{os.environ.get('TORCHELASTIC_RUN_ID', '')}"
 
 
 def is_restart() -> bool:
     """Whether the launcher started this process again after one of the group ended badly."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return int(os.environ.get(RESTARTS, "0")) > 0
 
 
 def may_restart() -> bool:

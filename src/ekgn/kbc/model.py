@@ -179,9 +179,10 @@ class KbcModel(nn.Module):
     def _first_loss(self, batch: Batch) -> Loss:
         """The first answer alone, with the penalty on its factors."""
         settings, of_P = self.settings, batch.query_of_answer_P
-        head_BK = self.entities(batch.heads_B)
+        parts = [batch.heads_B, batch.answers_P]
+        head_BK, answer_PK = self.entities(torch.cat(parts)).split([len(part) for part in parts])
         distinct_U, which_B = torch.unique(batch.relations_B, return_inverse=True)
-        relation_UX, answer_PK = self.relations(distinct_U), self.entities(batch.answers_P)
+        relation_UX = self.relations(distinct_U)
         first_BK = product(self.kind, head_BK, relation_UX, which_B)
         log_p_TP = self._log_p(first_BK[None], answer_PK, batch)
         loss = objective(torch.zeros_like(log_p_TP), log_p_TP, settings)
