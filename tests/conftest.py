@@ -34,6 +34,10 @@ def vocabulary(*ids: str) -> Vocabulary:
 @pytest.fixture(scope="session")
 def family() -> KnowledgeGraph:
     """30 people in a ring: `next` and its inverse `previous`, and `after_next`, two steps on."""
+    return made_family()
+
+
+def made_family() -> KnowledgeGraph:
     n = 30
     facts = [(i, 0, (i + 1) % n) for i in range(n)]
     facts += [((i + 1) % n, 1, i) for i in range(n)]

@@ -13,10 +13,10 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "ekgn"
 
 # A module may import from its own floor and the floors below.
 FLOORS = [
-    ("errors", "files", "signals", "tables", "tasks"),
+    ("errors", "distributed", "files", "signals", "tables", "tasks"),
     ("config",),
     ("network",),
-    ("checkpoint", "canvas", "records", "optimizers", "trainer", "run"),
+    ("checkpoint", "canvas", "machine", "records", "optimizers", "state", "trainer", "run"),
     ("kbc", "paths"),
     ("api", "backtest", "comparison", "figures", "report", "sweep"),
     ("cli", "web"),

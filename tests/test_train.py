@@ -19,7 +19,8 @@ from ekgn.errors import EkgnError
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.run import KbcRun
 from ekgn.kbc.task import KbcTask
-from ekgn.trainer import Progress, Trainer, Work, choose_device
+from ekgn.machine import choose_device
+from ekgn.trainer import Progress, Trainer, Work
 
 from .conftest import tiny_settings
 

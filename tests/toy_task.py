@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ekgn.config import Settings, knob
+from ekgn.distributed import ALONE, Group, Share
 from ekgn.files import read_json, write_json
 from ekgn.run import Run
 from ekgn.tasks import Pieces
@@ -37,6 +38,11 @@ class Numbers(NamedTuple):
 
     def to(self, device: torch.device) -> Numbers:
         return Numbers(self.bits_BN.to(device), self.odd_B.to(device))
+
+    def part(self, group: Group) -> tuple[Numbers, Share]:
+        here = group.part(len(self.odd_B))
+        share = (here.stop - here.start) / len(self.odd_B)
+        return Numbers(self.bits_BN[here], self.odd_B[here]), Share(share, share)
 
 
 class ToyLoss(NamedTuple):
@@ -117,7 +123,7 @@ class ToyTask:
         order = torch.randperm(self.limit, generator=shuffled)
         return numbers(order[index * self.settings.batch_size :][: self.settings.batch_size])
 
-    def new_model(self) -> ToyModel:
+    def new_model(self, group: Group = ALONE) -> ToyModel:
         return ToyModel(self.settings.width)
 
     def update_bytes(self) -> int:
@@ -125,6 +131,9 @@ class ToyTask:
 
     def validate(self, model: ToyModel) -> dict[str, float]:
         return {"right": share_right(model, self.limit)}
+
+    def digest(self) -> str:
+        return str(self.limit)
 
     def describe(self) -> dict[str, Any]:
         return {"name": f"numbers-below-{self.limit}", "train": self.limit}

@@ -15,6 +15,7 @@ from typing import Any
 from ekgn.checkpoint import RunFolder
 from ekgn.comparison.bench import compare
 from ekgn.config import Settings, read_toml
+from ekgn.distributed import may_restart, world
 from ekgn.errors import EkgnError, did_you_mean
 from ekgn.files import read_json
 from ekgn.run import RUNS, Run, find_run, new_run_path
@@ -113,7 +114,9 @@ def prepare(
         options["names"] = [Path(n) for n in ([names] if isinstance(names, str | Path) else names)]
     job = task_class.open(data, chosen, **options)
     name = "-".join(filter(None, (job.describe()["name"], start)))
-    folder = RunFolder(Path(out) if out else new_run_path(name))
+    if out is None and may_restart():
+        raise EkgnError("Give --out: a training that the launcher restarts goes on in its folder.")
+    folder = RunFolder(Path(out) if out else world().by_first(lambda: new_run_path(name)))
     return Trainer(job, folder, None, start, chosen.changes_of(start))
 
 

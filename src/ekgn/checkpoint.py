@@ -5,6 +5,7 @@ graph.safetensors           the data the run was trained on: triples, ids and na
 vocabulary.json             what that graph is called, and its source checksums
 model.safetensors           the best weights so far
 training_state.safetensors  everything needed to go on: weights, optimizer state, counters
+training_state.json         in its place, if several processes divide the tables (ekgn.state)
 metrics.jsonl               one line per validation
 record.json                 what was run, on what, for how long, and the results
 """
@@ -109,6 +110,7 @@ class RunFolder:
         self.config = path / "config.json"
         self.model = path / "model.safetensors"
         self.state = path / "training_state.safetensors"
+        self.index = path / "training_state.json"
         self.metrics = path / "metrics.jsonl"
         self.record = path / "record.json"
 
@@ -187,9 +189,10 @@ def check_shape(kind: type[BaseModel], value: Any, path: Path) -> None:
         raise _damaged(path, f"{where}: {first['msg']}") from None
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], extra: Any = None) -> None:
-    """Tensors and one JSON value in a single file, so that they can never disagree."""
-    plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+def save_tensors(path: Path, tensors: Mapping[str, Tensor | None], extra: Any = None) -> None:
+    """Tensors, and one JSON value, in a single file, so that they can never disagree."""
+    held = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    plain = {name: tensor.detach().contiguous() for name, tensor in held.items()}
     metadata = {"json": json.dumps(extra)}
     replace_file(path, lambda aside: save_file(plain, aside, metadata))
 

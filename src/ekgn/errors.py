@@ -10,6 +10,10 @@ class EkgnError(Exception):
     """Bad input or a bad situation: the text says what was given, expected, and what to do."""
 
 
+class SaidElsewhere(EkgnError):
+    """An error of a whole group of processes, of which another one tells the user."""
+
+
 def did_you_mean(given: str, valid: Iterable[str], limit: int = 3) -> str:
     """A sentence with the valid words nearest to `given`, or "" when none is near."""
     by_folded = {word.casefold(): word for word in valid}

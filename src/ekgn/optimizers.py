@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ekgn.config import Settings
+from ekgn.distributed import ALONE, Group
 from ekgn.network.table import Table
 
 Touched = dict[Tensor, Tensor | None]
@@ -69,9 +70,13 @@ class RowAdagrad(RowSgd):
 
 
 class Optimizers:
-    """One optimizer for dense parameters, one for tables."""
+    """One optimizer for dense parameters, one for tables.
 
-    def __init__(self, model: nn.Module, settings: Settings) -> None:
+    The loss of a group of processes is the sum of theirs, and so are the gradients.
+    """
+
+    def __init__(self, model: nn.Module, settings: Settings, group: Group = ALONE) -> None:
+        self._group = group
         self.tables = [module for module in model.modules() if isinstance(module, Table)]
         self.dense = [p for p in model.parameters() if p.requires_grad]
         self._clip_norm = settings.clip_norm
@@ -88,7 +93,24 @@ class Optimizers:
 
     def update(self, loss: Tensor, rate_factor: float) -> Touched:
         """One update by the gradient of `loss`; returns the rows each table had changed."""
+        self.backward(loss)
+        return self.step(rate_factor)
+
+    def backward(self, loss: Tensor, besides: Callable[[], Tensor] | None = None) -> Tensor:
+        """The gradient of the loss, and numbers made after it, both added up over the processes."""
         loss.backward()  # type: ignore[no-untyped-call]
+        told = besides() if besides else loss.new_empty(0)
+        if self._group.size > 1:
+            grads = [p.grad for p in self.dense if p.grad is not None]
+            flat = torch.cat([told.new_empty(0, dtype=loss.dtype), *(g.flatten() for g in grads)])
+            self._group.sum(told, *([flat] if grads else []))
+            parts = torch.split(flat, [grad.numel() for grad in grads])
+            for grad, part in zip(grads, parts, strict=True):
+                grad.copy_(part.view_as(grad))
+        return told
+
+    def step(self, rate_factor: float) -> Touched:
+        """One update by the gradient there is; returns the rows each table had changed."""
         touched: Touched = {table.weight: table.gather() for table in self.tables}
         if self._clip_norm:
             self._clip()
@@ -108,11 +130,22 @@ class Optimizers:
     def _clip(self) -> None:
         """Scale all gradients, dense and sparse, to the largest norm allowed."""
         grads = [p.grad for p in self.dense if p.grad is not None]
+        elsewhere = torch.zeros(())  # squares of the gradients of rows that others keep
         for table in self.tables:
             grad = table.weight.grad
             if grad is not None:
                 grads.append(grad.values() if grad.is_sparse else grad)
-        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in grads]))
+                elsewhere = elsewhere.to(grad.device) + _squares_elsewhere(grads[-1], table.shards)
+        norms = torch.stack([torch.linalg.vector_norm(grad) for grad in grads])
+        norm = (norms.square().sum() + elsewhere).sqrt()
         scale = (self._clip_norm / (norm + 1e-6)).clamp(max=1.0)
         for grad in grads:
             grad.mul_(scale)
+
+
+def _squares_elsewhere(grad: Tensor, shards: Group) -> Tensor:
+    """Σ g² of the other processes' rows of a table."""
+    own = grad.square().sum()
+    total = own.clone()
+    shards.sum(total)
+    return total - own

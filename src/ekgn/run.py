@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from ekgn.canvas import NOT_MEASURED, curve_panels, side_by_side
 from ekgn.checkpoint import RunFolder, load_weights, read_lines
+from ekgn.distributed import world
 from ekgn.errors import EkgnError
 from ekgn.files import read_json
+from ekgn.machine import choose_device, outline
 from ekgn.records import environment
-from ekgn.trainer import choose_device, outline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,7 +93,10 @@ class Run(ABC):
         """Measure a split, and store what was found in the record."""
 
     def store(self, section: str, name: str, found: Evaluation, **about: Any) -> None:
-        """Add a result to the record; a training that has not finished has none yet."""
+        """Add a result to the record; a training that has not finished has none yet.
+
+        Of several processes that measured it, the first one writes.
+        """
         result = {
             **found.as_dict(),
             "headline": found.headline(),
@@ -100,7 +104,7 @@ class Run(ABC):
             "checkpoint": self.checkpoint,
             "environment": environment(self.device),
         }
-        self.record = self.folder.store(section, name, result)
+        self.record = world().by_first(lambda: self.folder.store(section, name, result))
 
     def evaluation_name(self, split: str) -> str:
         """What the record calls an evaluation of a split by the run's own settings."""

@@ -2,6 +2,9 @@
 
 Every random choice is a function of (seed, step), so the state of a run is its weights, its
 optimizers and a few counters; going on from them gives bitwise what an uninterrupted run gives.
+
+Several processes (ekgn.distributed) share each batch and add up their gradients. What decides how
+the training goes on, as the clock and a wish to stop, is agreed on with them.
 """
 
 from __future__ import annotations
@@ -9,44 +12,52 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from ekgn import __version__
 from ekgn.checkpoint import (
     FORMAT,
     RunFolder,
-    State,
-    check_shape,
     check_tensors,
-    load_tensors,
     pack_optimizer,
     read_lines,
     save_tensors,
     unpack_optimizers,
 )
 from ekgn.config import Settings
+from ekgn.distributed import ALONE, Group, Share, is_restart, launch, world
 from ekgn.errors import EkgnError
 from ekgn.files import append_line, locked, replace_file, write_json
+from ekgn.machine import check_group, check_memory, choose_device, outline
 from ekgn.optimizers import Optimizers, rate_factor
 from ekgn.records import environment
 from ekgn.signals import StopSignals
+from ekgn.state import has_state, read_state, save_state, share_state
 
 log = logging.getLogger(__name__)
+
+
+class Batch(Protocol):
+    """What an update learns from."""
+
+    def to(self, device: torch.device) -> Batch: ...
+    def part(self, group: Group) -> tuple[Batch, Share]: ...  # that of one process
 
 
 class Batches(Protocol):
     """The batches of an epoch, each reproducible from its place and phase alone."""
 
     def __len__(self) -> int: ...
-    def __call__(self, epoch: int, index: int, done: float) -> Any: ...
+    def __call__(self, epoch: int, index: int, done: float) -> Batch: ...
 
 
 class Task(Protocol):
@@ -65,11 +76,12 @@ class Task(Protocol):
     @property
     def batches(self) -> Batches: ...
 
-    def new_model(self) -> Any: ...
+    def new_model(self, group: Group = ALONE) -> Any: ...  # its tables may be divided
     def update_bytes(self) -> int: ...  # of the largest tensors that an update needs
     def validate(self, model: Any) -> dict[str, float]: ...
     def save_data(self, folder: Path) -> None: ...
     def describe(self) -> dict[str, Any]: ...
+    def digest(self) -> str: ...  # of the data: processes that train together have the same
 
 
 @dataclass
@@ -109,47 +121,6 @@ class Work:
         return sum(cost * max(min(step, end) - first, 0) for first, end, cost in phases)
 
 
-def choose_device(name: str) -> torch.device:
-    """The torch device for the setting `device`."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise EkgnError(f"Device '{name}' cannot be used here: {reason}") from None
-    return device
-
-
-def outline(task: Any) -> torch.nn.Module:
-    """The model of a task on the meta device: its sizes, which take no memory."""
-    with torch.device("meta"):
-        model: torch.nn.Module = task.new_model()
-        return model
-
-
-def check_memory(task: Task) -> None:
-    """Refuse a training whose model, optimizer state and batches are larger than free memory."""
-    states = {"sgd": 0, "adagrad": 1, "adam": 2}[task.settings.optimizer]
-    model = sum(p.numel() * p.element_size() for p in outline(task).parameters())
-    needed, free = (1 + states) * model + task.update_bytes(), free_memory()
-    if needed > free:
-        raise EkgnError(
-            f"The training needs at least {needed / 2**30:,.1f} GB of memory, {free / 2**30:,.1f} "
-            f"GB are free. Lower --embedding-dim, --num-slots, --batch-size or --max-steps."
-        )
-
-
-def free_memory() -> int:
-    """Bytes of main memory that can still be used."""
-    try:
-        text = Path("/proc/meminfo").read_text()
-        return 1024 * int(text.split("MemAvailable:")[1].split()[0])
-    except (OSError, IndexError):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 class Trainer:
     """A training of one task in one run folder."""
 
@@ -171,12 +142,16 @@ class Trainer:
         changes = task.settings.changes_of(preset) if overrides is None else dict(overrides)
         self.asked = {"preset": preset, "overrides": changes}
         self.listener = listener
+        self.group = world()
         self.device = choose_device(self.settings.device)
-        check_memory(task)
+        check_memory(task, self.group)
+        check_group(task, self.group)
         torch.manual_seed(self.settings.seed)
-        self.model = task.new_model().to(self.device)
-        self.optimizers = Optimizers(self.model, self.settings)
+        self.model = task.new_model(self.group).to(self.device)
+        self.optimizers = Optimizers(self.model, self.settings, self.group)
         self.progress = Progress()
+        self._started = time.monotonic()
+        self._stop = False  # agreed on by all processes
         self.per_epoch = len(task.batches)
         self.total_steps = self.settings.epochs * self.per_epoch
         self._board: Any = None
@@ -187,51 +162,62 @@ class Trainer:
         Ctrl-C, SIGTERM and a KeyboardInterrupt of the listener take effect between two updates or
         after a validation: the state is saved, and KeyboardInterrupt raised.
         """
-        with locked(self.run.path), StopSignals() as signals:
-            self._resume() if resume else self._begin()
-            if self.settings.tensorboard:
-                self._board = _summary_writer(self.run.path)
+        with ExitStack() as stack, StopSignals() as signals:
+            self.group.by_first(lambda: self._hold(stack))
+            if self.group.by_first(lambda: resume or self._is_restarted()):
+                self._resume()
+            else:
+                self.group.by_first(self._begin)
             torch.set_flush_denormal(True)  # a sure softmax makes them: products with them crawl
             try:
                 self._train(signals)
             finally:
                 torch.set_flush_denormal(False)
-            if signals.wanted:
+            if self._is_stopped(signals):
                 self._save_state()
-                if not self.run.has_weights():
+                if not self.group.by_first(self.run.has_weights):
                     self._save_weights()
                 raise KeyboardInterrupt
             if self.progress.metrics.get("step") != self.progress.step:
                 self._validate()
                 self._save_state()
-            self._write_record()
-            if self._board:
-                self._board.close()
+            self.group.by_first(self._write_record)
         return self.progress
+
+    def _hold(self, stack: ExitStack) -> None:
+        """Keep other trainings out of the run folder, and open the board."""
+        stack.enter_context(locked(self.run.path))
+        if self.settings.tensorboard:
+            self._board = _summary_writer(self.run.path)
+            stack.callback(self._board.close)
 
     def _train(self, signals: StopSignals) -> None:
         """Update, validate and save until it is over, or until a signal wants it to stop."""
         work = self._work()
-        started, before = time.monotonic(), self.progress.seconds
-        saved = started
-        while not self._is_over() and not signals.wanted:
-            self.update()
-            now = time.monotonic()
-            self.progress.seconds = before + now - started
-            if self._validation_is_due():
+        self._started = time.monotonic() - self.progress.seconds
+        saved = self.progress.seconds
+        while not self._is_over() and not self._is_stopped(signals):
+            self.update(signals)
+            is_due = self._validation_is_due()
+            if is_due:
                 self._validate()
-                self.progress.seconds = before + time.monotonic() - started
+            if is_due or self.progress.seconds - saved >= 60 * self.settings.checkpoint_minutes:
                 self._save_state()
-                saved = time.monotonic()
-            elif now - saved >= 60 * self.settings.checkpoint_minutes:
-                self._save_state()
-                saved = time.monotonic()
+                saved = self.group.by_first(self._clock)
             if self.listener:
                 try:
                     share = max(work.share(self.progress.step), self._spent())
                     self.listener(self.progress, self.total_steps, share)
                 except KeyboardInterrupt:
                     signals.wanted = True
+
+    def _clock(self) -> float:
+        """Seconds of training and validation, over all sittings."""
+        return time.monotonic() - self._started
+
+    def _is_stopped(self, signals: StopSignals) -> bool:
+        """Whether a signal ends it: at once, or when all processes know, by the next update."""
+        return signals.wanted if self.group.size == 1 else self._stop
 
     def _is_over(self) -> bool:
         out_of_patience = 0 < self.settings.patience <= self.progress.stale
@@ -250,26 +236,40 @@ class Trainer:
         budget = 60 * self.settings.budget_minutes
         return min(self.progress.seconds / budget, 1.0) if budget else 0.0
 
-    def update(self) -> None:
+    def update(self, signals: StopSignals | None = None) -> None:
         """One update. Dropout and the like draw from a stream that only the step decides."""
         progress = self.progress
-        self._seed()
-        loss = self._loss(progress.step, self._done())
-        value, reward = loss.total.item(), loss.expected_reward.item()
+        self._seed(self.group.rank)
+        loss, share = self._loss(progress.step, self._done())
+
+        def told() -> Tensor:
+            """What all processes are to know; the clock is the first one's."""
+            numbers = [
+                share.of_loss * loss.total.item(),
+                share.of_reward * loss.expected_reward.item(),
+                float(signals is not None and signals.wanted),
+                self._clock() if self.group.is_first else 0.0,
+            ]
+            return torch.tensor(numbers, dtype=torch.float64)
+
+        agreed = self.optimizers.backward(share.of_loss * loss.total, told)
+        value, reward, stop, progress.seconds = agreed.tolist()
+        self._stop = stop > 0
         if not math.isfinite(value):
-            raise EkgnError(
+            raise self.group.error(
                 f"The loss is {value} at step {progress.step}: the training diverged. "
                 f"Try a lower --learning-rate or set --clip-norm."
             )
         progress.loss = _smooth(progress.loss, value)
         progress.expected_reward = _smooth(progress.expected_reward, reward)
-        self.model.constrain(self.optimizers.update(loss.total, self._rate_factor()))
+        self.model.constrain(self.optimizers.step(self._rate_factor()))
         progress.step += 1
 
-    def _loss(self, step: int, done: float) -> Any:
-        """The loss of the batch of an update."""
+    def _loss(self, step: int, done: float) -> tuple[Any, Share]:
+        """The loss of this process's part of a batch, and how much of the batch that is."""
         batch = self.task.batches(*divmod(step, self.per_epoch), done)
-        return self.model.loss(batch.to(self.device), done)
+        part, share = batch.part(self.group)
+        return self.model.loss(part.to(self.device), done), share
 
     def _phase(self) -> int:
         """The phase that the last update was of."""
@@ -287,9 +287,9 @@ class Trainer:
         self.model.train()
         return Work(firsts, costs, self.total_steps)
 
-    def _seed(self) -> None:
-        """Start the stream of random numbers that belongs to this step."""
-        seed = (self.settings.seed << 32) + self.progress.step
+    def _seed(self, rank: int = 0) -> None:
+        """Start the stream of random numbers that belongs to this step, and to a process."""
+        seed = (self.settings.seed << 32) + (self.progress.step ^ rank << 24)
         if self.device.type == "cpu":  # what the other line does first, in a hundredth of its time
             torch.default_generator.manual_seed(seed)
         else:
@@ -313,8 +313,9 @@ class Trainer:
         self._seed()
         self.model.eval()
         with torch.no_grad():
-            metrics = self.task.validate(self.model)
+            measured = self.task.validate(self.model)
         self.model.train()
+        metrics, seconds = self.group.by_first(lambda: (measured, self._clock()))
         value = metrics[self.task.selection]
         progress.metrics = {"step": progress.step, **metrics}
         # The best weights are of the last phase: earlier ones have parts that are not trained yet.
@@ -333,10 +334,20 @@ class Trainer:
             "learning_rate": self.settings.learning_rate * self._rate_factor(),
             **progress.metrics,
         }
+        self.group.by_first(lambda: self._log(line))
+        progress.seconds = seconds
+
+    def _log(self, line: dict[str, float]) -> None:
         append_line(self.run.metrics, json.dumps(line))
         if self._board:
             for name, number in line.items():
-                self._board.add_scalar(name, number, progress.step)
+                self._board.add_scalar(name, number, line["step"])
+
+    def _is_restarted(self) -> bool:
+        """Whether the launcher started this training again, after one that it began itself."""
+        if not is_restart() or not self.run.config.exists():
+            return False
+        return bool(self.run.read_config().get("launch") == launch())
 
     def _begin(self) -> None:
         """Lay out the run folder, which must not hold a run already."""
@@ -347,30 +358,55 @@ class Trainer:
             )
         self.task.save_data(self.run.path)
         self._write_metrics([])
-        write_json(self.run.config, self._config())  # last: with it the folder is a run
+        self._write_config()  # last: with it the folder is a run
 
     def _resume(self) -> None:
         """Load the training state, if there is one yet, and forget log lines it does not know."""
-        if self.run.state.exists():
+        if self.group.by_first(lambda: has_state(self.run)):
             self._load_state()
+        self.group.by_first(self._forget_lines)
+
+    def _forget_lines(self) -> None:
         lines = read_lines(self.run.metrics)
         self._write_metrics([line for line in lines if line["step"] <= self.progress.step])
 
     def _load_state(self) -> None:
-        path = self.run.state
-        tensors, extra = load_tensors(path)
-        check_shape(State, extra, path)
+        held: dict[str, Tensor] = {}
+        extra = self.group.by_first(lambda: self._read_state(held))
+        tensors = share_state(held, self._divided(), self.group)
         weights = {k.removeprefix("model."): v for k, v in tensors.items() if k[:6] == "model."}
-        check_tensors(path, weights, self.model.state_dict())
         self.model.load_state_dict(weights)
         packed = {k: v for k, v in tensors.items() if k[:6] != "model."} | extra["optimizer"]
-        unpack_optimizers(self.optimizers.parts, packed, path)
+        unpack_optimizers(self.optimizers.parts, packed, self.run.state)
         self.progress = Progress(**extra["progress"])
-        write_json(self.run.config, self._config())  # the epochs and the like may be others now
+        self.group.by_first(self._write_config)  # the epochs and the like may be others now
+
+    def _read_state(self, held: dict[str, Tensor]) -> Any:
+        """Put the tensors of the whole state, whose weights must fit, into `held`."""
+        tensors, extra = read_state(self.run)
+        weights = {k.removeprefix("model."): v for k, v in tensors.items() if k[:6] == "model."}
+        check_tensors(self.run.state, weights, outline(self.task).state_dict())
+        held.update(tensors)
+        return extra
+
+    def _divided(self) -> dict[str, int]:
+        """The tensors of the state that processes divide by rows, and how many rows each has."""
+        name_of = {module: name for name, module in self.model.named_modules()}
+        divided = {}
+        for place, table in enumerate(self.optimizers.tables):
+            if table.shards.size > 1:
+                divided[f"model.{name_of[table]}.weight"] = len(table)
+                for key in self.optimizers.parts["tables"].state[table.weight]:
+                    divided[f"tables.{place}.{key}"] = len(table)
+        return divided
 
     def _write_metrics(self, lines: list[dict[str, float]]) -> None:
         text = "".join(json.dumps(line) + "\n" for line in lines)
         replace_file(self.run.metrics, lambda aside: aside.write_text(text, encoding="utf-8"))
+
+    def _write_config(self) -> None:
+        started = launch()
+        write_json(self.run.config, self._config() | ({"launch": started} if started else {}))
 
     def _config(self) -> dict[str, Any]:
         """What is trained: the task, the preset, what was changed of it, all settings."""
@@ -383,7 +419,16 @@ class Trainer:
         }
 
     def _save_weights(self) -> None:
-        save_tensors(self.run.model, self.model.state_dict(), {"step": self.progress.step})
+        """The weights, joined by the first process if they are divided."""
+        divided = self._divided()
+        weights = {
+            name: self.group.join(value, divided[f"model.{name}"])
+            if f"model.{name}" in divided
+            else value
+            for name, value in self.model.state_dict().items()
+        }
+        noted = {"step": self.progress.step}
+        self.group.by_first(lambda: save_tensors(self.run.model, weights, noted))
 
     def _save_state(self) -> None:
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
@@ -393,7 +438,7 @@ class Trainer:
             tensors |= packed
             plain |= rest
         extra = {"progress": asdict(self.progress), "optimizer": plain}
-        save_tensors(self.run.state, tensors, extra)
+        save_state(self.run, tensors, extra, self._divided(), self.group)
 
     def _write_record(self) -> None:
         """The record of the training; evaluations of it are added by whoever makes them."""
@@ -405,6 +450,7 @@ class Trainer:
                 **self._config(),
                 "data": self.task.describe(),
                 "environment": environment(self.device),
+                "processes": self.group.size,
                 "parameters": self.model.num_parameters(),
                 "wall_seconds": round(self.progress.seconds, 2),
                 "steps": self.progress.step,
@@ -437,7 +483,7 @@ def _seconds(loss: Callable[[], Any]) -> float:
     """The time of a forward pass, its batch included, when called for the second time."""
     for _ in range(2):
         start = time.monotonic()
-        loss().total.item()
+        loss()[0].total.item()
     return time.monotonic() - start
 
 

@@ -52,8 +52,10 @@ def _in_library(frame: FrameType | None) -> bool:
 
 def main() -> None:
     """Run the command line; an expected error is one message on stderr and exit code 2."""
-    from ekgn.errors import EkgnError
+    from ekgn.errors import EkgnError, SaidElsewhere
 
+    if os.environ.get("RANK", "0") != "0":  # of several processes, the first one prints
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
@@ -62,6 +64,8 @@ def main() -> None:
         from ekgn.cli.app import app
 
         app(standalone_mode=True)
+    except SaidElsewhere:
+        sys.exit(2)
     except EkgnError as error:
         from ekgn.cli.display import visible
 

@@ -315,6 +315,7 @@ def _predict_file(
     import polars as pl
 
     from ekgn.cli import display
+    from ekgn.distributed import world
     from ekgn.kbc.completion.given import Problem
     from ekgn.kbc.completion.writers import check_out, write_table
     from ekgn.tables import Column, Table
@@ -330,7 +331,8 @@ def _predict_file(
         rows += [{"line": line, **asked, **asdict(answer)} for answer in found]
     _say_problems(queries, problems)
     if out is not None:
-        write_table(pl.DataFrame(rows).drop("confidence", strict=False), out)
+        answers = pl.DataFrame(rows).drop("confidence", strict=False)
+        world().by_first(lambda: write_table(answers, out))
         display.console.print(f"{len(rows):,} answers written to {out}")
     elif json:
         display.print_json({"answers": rows, "problems": [asdict(each) for each in problems]})

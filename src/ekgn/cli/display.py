@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 import time
@@ -44,7 +45,9 @@ class Terminal(Console):
     """A console to which text is only text: no markup, no emoji codes, nothing to obey."""
 
     def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+        is_first = os.environ.get("RANK", "0") == "0"  # of several processes
+        options: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+        super().__init__(stderr=stderr, quiet=not is_first, **options)
 
     def render_str(self, text: str, **how: Any) -> Text:
         """A string as text."""

@@ -120,6 +120,8 @@ def _train(
     except KeyboardInterrupt:
         display.messages.print(f"Interrupted. Go on with: ekgn train --resume {path}", markup=False)
         raise
+    if not trainer.group.is_first:  # the run may be on another machine
+        return
     run: Run = api.load(path)
     if json:
         display.print_json({"run": str(path), **run.record})

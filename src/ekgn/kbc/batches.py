@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ekgn.distributed import Group, Share
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.settings import KbcSettings
 
@@ -34,6 +35,37 @@ class Batch(NamedTuple):
             return None if part is None else part.to(device)
 
         return Batch(*map(moved, self))
+
+    def part(self, group: Group) -> tuple[Batch, Share]:
+        """The queries of one process of a group, and how much of the batch they are.
+
+        Where there are more processes than queries, some have the first one, as no part of it.
+        """
+        if group.size == 1:
+            return self, Share()
+        queries, answers = len(self.heads_B), len(self.answers_P)
+        own = group.part(queries)
+        is_none = own.start == own.stop
+        rows = slice(0, 1) if is_none else own
+        low, high = torch.searchsorted(
+            self.query_of_answer_P, torch.tensor([rows.start, rows.stop])
+        ).tolist()
+        part = Batch(
+            heads_B=self.heads_B[rows],
+            relations_B=self.relations_B[rows],
+            answers_P=self.answers_P[low:high],
+            query_of_answer_P=self.query_of_answer_P[low:high] - rows.start,
+            negatives=self.negatives,
+            left_out=self.left_out,
+        )
+        if self.negatives is not None and self.negatives.dim() == 2:
+            part = part._replace(negatives=self.negatives[rows])
+        if self.left_out is not None:
+            query, place = self.left_out
+            here = (query >= rows.start) & (query < rows.stop)
+            part = part._replace(left_out=(query[here] - rows.start, place[here]))
+        share = Share((rows.stop - rows.start) / queries, (high - low) / answers)
+        return part, Share(0.0, 0.0) if is_none else share
 
 
 class Batches:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ekgn.checkpoint import RunFolder, load_tensors, load_weights, save_tensors
+from ekgn.checkpoint import RunFolder, load_weights, save_tensors
 from ekgn.errors import EkgnError, did_you_mean
 from ekgn.files import locked, read_text, replace_file, replace_folder, write_json
 from ekgn.kbc.answers import Ints, with_inverses
@@ -33,10 +33,11 @@ from ekgn.kbc.refit import NEW, Case, Refit
 from ekgn.kbc.task import CHOICES, KbcTask
 from ekgn.kbc.triples import gather_names, read_triples
 from ekgn.kbc.vocabulary import Vocabulary
+from ekgn.machine import outline
 from ekgn.optimizers import Optimizers
 from ekgn.records import environment
 from ekgn.run import EXTENDED, POINTER, current, root_of
-from ekgn.trainer import outline
+from ekgn.state import has_state, read_state
 
 CHECKED = 1000  # old validation facts that are ranked before and after
 ROUNDS = 2  # over new entities that have facts with each other
@@ -241,12 +242,12 @@ def _grown_model(old: KbcModel, task: KbcTask, rows: Tensor) -> KbcModel:
 
 def _sums(trained: RunFolder) -> list[Tensor]:
     """How far Adagrad has come with each table: sums of squared gradients."""
-    if not trained.state.exists():
+    if not has_state(trained):
         raise EkgnError(
             f"{trained.state} is missing: --refresh goes on from the training's last state. "
             f"Extend without it."
         )
-    tensors, _ = load_tensors(trained.state)
+    tensors, _ = read_state(trained)
     return [tensors[name] for name in ("tables.0.sum", "tables.1.sum") if name in tensors]
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ekgn.distributed import ALONE, Group
 from ekgn.kbc.answers import Ints
 from ekgn.kbc.batches import Batch
 from ekgn.kbc.partition import Candidates, Workspace, log_partition, log_sums
@@ -18,9 +19,10 @@ from ekgn.network.l1 import l1_distances, l1_pairs
 from ekgn.network.layers import shared_dropout
 from ekgn.network.network import Memory, Network
 from ekgn.network.objective import Loss, objective
-from ekgn.network.table import Table
+from ekgn.network.table import ShardedTable, Table, drawn
 
 PRODUCT_START = 0.01  # standard deviation of new vectors, where a product is the first answer
+LARGE = 2 * 2**30  # bytes of a table and its optimizer's state that are better divided
 
 
 class Concatenation(nn.Module):
@@ -81,16 +83,27 @@ class KbcModel(nn.Module):
 
     In the paper's form a query is [h ; r] and answers have a table of their own. Over a product the
     query is [h ; o_1], one table serves heads and answers, and the network changes o_1.
+    Entity tables may be divided among the processes of a group.
     """
 
-    def __init__(self, num_entities: int, num_relations: int, settings: KbcSettings) -> None:
+    def __init__(
+        self,
+        num_entities: int,
+        num_relations: int,
+        settings: KbcSettings,
+        group: Group = ALONE,
+    ) -> None:
         super().__init__()
         self.settings = settings
+        self.group = group
         self.kind = settings.first_answer
         size = settings.embedding_dim
-        self.entities = _table(num_entities, size, settings)
-        self.relations = _table(2 * num_relations, relation_size(self.kind, size), settings)
-        self.own_answers = None if settings.has_product else _table(num_entities, size, settings)
+        shard = shards(num_entities, settings, group)
+        self.entities = _table(num_entities, size, settings, group, shard)
+        self.relations = _table(2 * num_relations, relation_size(self.kind, size), settings, group)
+        self.own_answers = (
+            None if settings.has_product else _table(num_entities, size, settings, group, shard)
+        )
         if settings.has_product:
             encoder, decoder = OverProduct(settings), Change(settings)
             self.network = Network(encoder, decoder, settings.state_size, settings)
@@ -107,7 +120,10 @@ class KbcModel(nn.Module):
         """How many numbers are learned: of a single step over a product, those of its tables."""
         unused = self.settings.has_product and self.settings.max_steps == 1
         learned = [self.entities, self.relations] if unused else [self]
-        return sum(p.numel() for part in learned for p in part.parameters())
+        kept = sum(p.numel() for part in learned for p in part.parameters())
+        divided = [t for t in (self.entities, self.own_answers) if isinstance(t, ShardedTable)]
+        elsewhere = sum((len(t) - len(t.weight)) * t.weight.shape[1] for t in divided)
+        return kept + elsewhere
 
     def query(self, heads_B: Tensor, relations_B: Tensor) -> tuple[Tensor, Tensor]:
         """What the network is asked with: [h, r] by their vectors, or [h, o_1]."""
@@ -163,9 +179,10 @@ class KbcModel(nn.Module):
     def _first_loss(self, batch: Batch) -> Loss:
         """The first answer alone, with the penalty on its factors."""
         settings, of_P = self.settings, batch.query_of_answer_P
-        head_BK = self.entities(batch.heads_B)
+        parts = [batch.heads_B, batch.answers_P]
+        head_BK, answer_PK = self.entities(torch.cat(parts)).split([len(part) for part in parts])
         distinct_U, which_B = torch.unique(batch.relations_B, return_inverse=True)
-        relation_UX, answer_PK = self.relations(distinct_U), self.entities(batch.answers_P)
+        relation_UX = self.relations(distinct_U)
         first_BK = product(self.kind, head_BK, relation_UX, which_B)
         log_p_TP = self._log_p(first_BK[None], answer_PK, batch)
         loss = objective(torch.zeros_like(log_p_TP), log_p_TP, settings)
@@ -195,7 +212,9 @@ class KbcModel(nn.Module):
         of_P = batch.query_of_answer_P
         score_TP = (outputs_TBK.index_select(1, of_P) * answer_PK).sum(dim=-1)
         candidates = self.candidates(batch, steps)
-        log_total_R = log_partition(outputs_TBK.flatten(0, 1), candidates, self._workspace)
+        log_total_R = log_partition(
+            outputs_TBK.flatten(0, 1), candidates, self._workspace, self.entities.shards
+        )
         log_total_TB = log_total_R.view(steps, queries)
         if batch.negatives is not None:  # the sample stands for the wrong entities alone
             log_right_TB = log_sums(score_TP, of_P, queries)
@@ -203,26 +222,45 @@ class KbcModel(nn.Module):
         return score_TP - log_total_TB.index_select(1, of_P)
 
     def candidates(self, batch: Batch, steps: int) -> Candidates:
-        """Every entity, or the sampled ones with how many each stands for."""
+        """Every entity, or the sampled ones with how many each stands for; of a shard its own."""
         rests = steps > 1  # the tables
         left_out = batch.left_out
         if rests and left_out is not None:
             step_T = torch.arange(steps, device=left_out[0].device)
             shifted = (left_out[0][:, None] + step_T * len(batch.heads_B)).flatten()
             left_out = shifted, left_out[1].repeat_interleave(steps)
+        left_out = self._left_out_here(left_out, batch, steps)
         if batch.negatives is None:
             whole = None if rests else self.entities.gradient_of_all()
             return Candidates(self.entities.weight, whole, None, left_out)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not rests):
-            vectors_NK = self.entities(batch.negatives)
+            vectors_NK = self.entities.own(batch.negatives)
         drawn = -torch.expm1(
             self.settings.negatives * torch.log1p(torch.tensor(-1 / len(self.entities)))
         )
-        log_weight_N = torch.full((len(batch.negatives),), -float(drawn.log()))
+        log_weight_N = torch.full((len(vectors_NK),), -float(drawn.log()))
         return Candidates(vectors_NK, None, log_weight_N.to(vectors_NK.device), left_out)
 
+    def _left_out_here(
+        self, left_out: tuple[Tensor, Tensor] | None, batch: Batch, steps: int
+    ) -> tuple[Tensor, Tensor] | None:
+        """Of a shard: the pairs of all processes' outputs with the candidates kept here."""
+        table = self.entities
+        if left_out is None or not isinstance(table, ShardedTable):
+            return left_out
+        group, outputs = table.shards, steps * len(batch.heads_B)
+        before = sum(group.counts([outputs] * group.size)[: group.rank])
+        (row, place), _ = group.gather(left_out[0] + before, left_out[1])
+        if batch.negatives is None:
+            here, place_here = table.keeps(place), place // group.size
+        else:
+            kept_N = table.keeps(batch.negatives)
+            here, place_here = kept_N[place], (kept_N.cumsum(0) - 1)[place]
+        order = torch.argsort(place_here[here], stable=True)
+        return row[here][order], place_here[here][order]
+
     def scores(self, inference: Inference, rule: str | None = None) -> Tensor:
-        """Scores of all entities as the answer, (B, N), higher is better.
+        """Scores of all entities as the answer, (B, N), higher is better; of a shard its own.
 
         For `mixture` log Σ_t q_t p_t; for rules that choose one step, its logits.
         """
@@ -231,7 +269,7 @@ class KbcModel(nn.Module):
         if rule == "mixture":
             total: Tensor | None = None
             for outputs_BK, weight_B in zip(inference.outputs_TBK, weights_TB, strict=True):
-                share = self._scores(outputs_BK).softmax(dim=1)
+                share = self._softmax(self._scores(outputs_BK))
                 share *= weight_B[:, None]
                 total = share if total is None else total.add_(share)
             assert total is not None
@@ -248,6 +286,14 @@ class KbcModel(nn.Module):
         if self.settings.has_product:
             return outputs_BK @ rows_NK.T
         return -self.settings.distance_scale * l1_distances(outputs_BK, rows_NK)
+
+    def _softmax(self, scores_BN: Tensor) -> Tensor:
+        """The softmax over all entities, of those kept here."""
+        shards = self.answers.shards
+        if shards.size == 1:
+            return scores_BN.softmax(dim=1)
+        (totals,), _ = shards.gather(scores_BN.logsumexp(dim=1)[None])
+        return (scores_BN - totals.logsumexp(dim=0)[:, None]).exp_()
 
     @torch.no_grad()
     def constrain(self, touched: dict[Tensor, Tensor | None]) -> None:
@@ -266,22 +312,54 @@ class KbcModel(nn.Module):
 
         A softmax over all entities pushes them away from every answer, which says nothing of them.
         """
-        if len(unseen) and self.settings.has_product:
-            others = torch.ones(len(self.entities), dtype=torch.bool, device=unseen.device)
-            others[unseen] = False
-            self.entities.weight[unseen] = self.entities.weight[others].mean(dim=0)
+        table = self.entities
+        if not len(unseen) or not self.settings.has_product:
+            return
+        if isinstance(table, ShardedTable):
+            unseen = unseen[table.keeps(unseen)] // table.shards.size
+        others = torch.ones(len(table.weight), dtype=torch.bool, device=unseen.device)
+        others[unseen] = False
+        total_K = table.weight[others].sum(dim=0)
+        count = others.sum()
+        table.shards.sum(total_K, count)
+        table.weight[unseen] = total_K / count
 
 
-def _table(rows: int, size: int, settings: KbcSettings) -> Table:
+def shards(num_entities: int, settings: KbcSettings, group: Group) -> bool:
+    """Whether entity tables are divided among the processes.
+
+    With every entity in the softmax, processes that have all rows exchange N vectors of gradients
+    an update; with rows divided, the outputs of a batch there and back. Otherwise both exchange the
+    rows of a batch, and only large tables are divided.
+    """
+    if group.size == 1:
+        return False
+    states = {"sgd": 1, "adagrad": 2, "adam": 2}[settings.optimizer]
+    divided = settings.tables == "sharded"
+    if settings.tables == "auto":
+        every = settings.has_product and settings.negatives == 0
+        large = 4 * states * num_entities * settings.embedding_dim > LARGE
+        divided = large or (every and settings.batch_size < num_entities)
+    if divided and group.size > num_entities:
+        raise group.error(
+            f"{group.size} processes cannot divide {num_entities} entities: start at most "
+            f"{num_entities}, or give each all of them (--tables replicated)."
+        )
+    return divided
+
+
+def _table(rows: int, size: int, settings: KbcSettings, group: Group, shard: bool = False) -> Table:
     """New vectors: of unit L2 norm in the paper's form, small over a product."""
-    weight = torch.randn(rows, size)
-    if settings.has_product:
-        return Table(weight.mul_(PRODUCT_START))
-    return Table(F.normalize(weight, dim=1))
+
+    def draw(count: int) -> Tensor:
+        vectors = torch.randn(count, size)
+        return vectors.mul_(PRODUCT_START) if settings.has_product else F.normalize(vectors, dim=1)
+
+    return drawn(rows, draw, group, shard)
 
 
 def scorer(model: KbcModel, rule: str | None = None) -> Scorer:
-    """The model as a function from queries to scores of all entities."""
+    """The model as a function from queries to scores of all entities, or of those of its shard."""
     device = model.answers.weight.device
 
     def scores(heads: Ints, relations: Ints) -> Tensor:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ekgn.distributed import ALONE, Group
+
 _BLOCK = 2**18  # scores of a block: 1 MB, which fits the cache of a core
 
 
@@ -32,7 +34,11 @@ class Workspace:
 
 
 class Candidates(NamedTuple):
-    """What an answer competes with: every entity, or a sample that stands for all."""
+    """What an answer competes with: every entity, or a sample that stands for all.
+
+    Of a table that is divided among processes, those kept here; the outputs left out are then those
+    of all processes, one after the other.
+    """
 
     vectors_NK: Tensor
     grad_NK: Tensor | None = None  # where the derivative is written; None: autograd gets it
@@ -41,11 +47,19 @@ class Candidates(NamedTuple):
     left_out: tuple[Tensor, Tensor] | None = None
 
 
-def log_partition(outputs_RK: Tensor, candidates: Candidates, workspace: Workspace) -> Tensor:
+def log_partition(
+    outputs_RK: Tensor, candidates: Candidates, workspace: Workspace, shards: Group = ALONE
+) -> Tensor:
     """log Σ_n w_n exp(o · y_n), (R,), over the candidates that are not left out.
 
+    Of shards each process scores its own candidates by the outputs of all, and the sums are joined.
     The workspace must not be used again before the backward pass.
     """
+    if shards.size > 1:
+        gathered_EK, counts = _Gather.apply(outputs_RK, shards)  # type: ignore[no-untyped-call]
+        own_E = log_partition(gathered_EK, candidates, workspace)
+        joined_R: Tensor = _Join.apply(own_E, counts, shards)  # type: ignore[no-untyped-call]
+        return joined_R
     total_R: Tensor = _LogPartition.apply(  # type: ignore[no-untyped-call]
         outputs_RK, candidates.vectors_NK, candidates, workspace
     )
@@ -81,15 +95,17 @@ class _LogPartition(torch.autograd.Function):
         rows, count = len(outputs_RK), len(vectors_NK)
         spans = _blocks(rows, count)
         buffer = workspace.take(rows * count, outputs_RK)
-        largest_SR = outputs_RK.new_empty(len(spans), rows)
-        total_SR = torch.empty_like(largest_SR)
+        # Without candidates, of a shard, the sum is 0.
+        lowest = torch.finfo(outputs_RK.dtype).min
+        largest_SR = outputs_RK.new_full((max(1, len(spans)), rows), lowest)
+        total_SR = torch.zeros_like(largest_SR)
         for place, span in enumerate(spans):
             scores = _view(buffer, rows, span)
             torch.mm(outputs_RK, vectors_NK[span].T, out=scores)
             _weigh(scores, candidates, span)
             torch.amax(scores, dim=1, out=largest_SR[place])
             # Where nothing is left, the largest is -inf; a number keeps exp(score - largest) at 0.
-            largest_SR[place].clamp_(min=torch.finfo(scores.dtype).min)
+            largest_SR[place].clamp_(min=lowest)
             scores.sub_(largest_SR[place][:, None]).exp_()
             torch.sum(scores, dim=1, out=total_SR[place])
         largest_R = largest_SR.amax(dim=0)
@@ -116,6 +132,47 @@ class _LogPartition(torch.autograd.Function):
                 torch.mm(shares.T, outputs_RK, out=to_vectors_NK[span])
         returned = to_vectors_NK if ctx.needs_input_grad[1] else None
         return to_outputs_RK, returned, None, None
+
+
+class _Gather(torch.autograd.Function):
+    """The outputs of all processes; each gets the derivative by its own from all."""
+
+    @staticmethod
+    def forward(ctx: Any, outputs_RK: Tensor, group: Group) -> tuple[Tensor, list[int]]:
+        (gathered_EK,), counts = group.gather(outputs_RK)
+        ctx.group, ctx.counts = group, counts
+        return gathered_EK, counts
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, to_gathered_EK: Tensor, _: None) -> tuple[Tensor, None]:
+        group, own = ctx.group, ctx.counts[ctx.group.rank]
+        shares = group.swap(to_gathered_EK, ctx.counts, [own] * group.size)
+        return shares.view(group.size, own, -1).sum(dim=0), None
+
+
+class _Join(torch.autograd.Function):
+    """log Σ exp over the processes' sums, of the own outputs."""
+
+    @staticmethod
+    def forward(ctx: Any, own_E: Tensor, counts: list[int], group: Group) -> Tensor:
+        sent, received = counts, [counts[group.rank]] * group.size
+        parts_SR = group.swap(own_E, sent, received).view(group.size, -1)
+        total_R = parts_SR.logsumexp(dim=0)
+        ctx.save_for_backward(own_E, total_R)
+        ctx.group, ctx.counts = group, counts
+        return total_R
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, to_total_R: Tensor) -> tuple[Tensor, None, None]:
+        own_E, total_R = ctx.saved_tensors
+        group, counts = ctx.group, ctx.counts
+        both_R2 = torch.stack([to_total_R, total_R], dim=1)
+        sent = [len(both_R2)] * group.size
+        to_total_E, total_E = group.swap(both_R2.repeat(group.size, 1), sent, counts).unbind(1)
+        lowest = torch.finfo(total_E.dtype).min  # a number where nothing competes at all
+        return to_total_E * (own_E - total_E.clamp(min=lowest)).exp(), None, None
 
 
 def _view(buffer: Tensor, rows: int, span: slice) -> Tensor:

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ekgn.distributed import ALONE, Group
 from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Answers, Ints, with_inverses
 from ekgn.kbc.graph import KnowledgeGraph
@@ -63,8 +64,13 @@ def rank_split(
     seed: int = 0,
     memory_budget: int = MEMORY_BUDGET,
     on_progress: Callable[[int, int], None] | None = None,
+    queries: Group = ALONE,
+    shards: Group = ALONE,
 ) -> Ranks:
-    """The filtered ranks of both sides of a split's triples (of `limit` of them, drawn by seed)."""
+    """The filtered ranks of both sides of a split's triples (of `limit` of them, drawn by seed).
+
+    Several processes divide the queries, or, if the scorer knows those of its shard, the entities.
+    """
     triples = graph.split(split)
     if not len(triples):
         raise EkgnError(f"{graph.name} has no {split} triples: there is nothing to evaluate.")
@@ -73,13 +79,17 @@ def rank_split(
         triples = triples[np.sort(chosen)]
     known = known or filter_answers(graph, split)
     both = with_inverses(triples, graph.num_relations)
-    greater, equal = np.empty(len(both), np.int64), np.empty(len(both), np.int64)
-    for pairs, rows, heads, relations in chunks(both, graph.num_entities, memory_budget):
+    greater, equal = np.zeros(len(both), np.int64), np.zeros(len(both), np.int64)
+    width = shards.owned(graph.num_entities)
+    for pairs, rows, heads, relations in chunks(both, width, memory_budget, queries):
         scores_BN = scorer(heads, relations)
         answers = known.gather(known.rows(heads, relations))
-        greater[pairs], equal[pairs] = filtered_counts(scores_BN, rows, both[pairs, 2], answers)
+        found = filtered_counts(scores_BN, rows, both[pairs, 2], answers, shards)
+        greater[pairs], equal[pairs] = found
         if on_progress:
-            on_progress(len(pairs), len(both))
+            on_progress(len(pairs), -(-len(both) // queries.size))
+    for group in (queries, shards):
+        group.sum(torch.from_numpy(greater), torch.from_numpy(equal))
     rows_known = known.rows(both[:, 0], both[:, 1])
     filtered = np.where(rows_known >= 0, np.diff(known.offsets)[rows_known], 1)
     return Ranks(
@@ -93,11 +103,11 @@ def rank_split(
 
 
 def chunks(
-    both: Ints, num_entities: int, memory_budget: int
+    both: Ints, num_entities: int, memory_budget: int, group: Group = ALONE
 ) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
     """Distinct queries in chunks that fit the budget: (pairs, row of each pair, heads, relations).
 
-    Pairs that share a query share its row of scores.
+    Pairs that share a query share its row of scores. A process of a group has its part of them.
     """
     width = int(both[:, 1].max()) + 1
     keys, row_of_pair = np.unique(both[:, 0] * width + both[:, 1], return_inverse=True)
@@ -105,8 +115,9 @@ def chunks(
     sorted_rows = row_of_pair[order]
     # Scores, and working copies of the same size for the mixture and the comparison.
     size = max(1, memory_budget // (4 * 4 * num_entities))
-    for start in range(0, len(keys), size):
-        stop = min(start + size, len(keys))
+    own = group.part(len(keys))
+    for start in range(own.start, own.stop, size):
+        stop = min(start + size, own.stop)
         low, high = np.searchsorted(sorted_rows, [start, stop])
         yield (
             order[low:high],
@@ -117,27 +128,43 @@ def chunks(
 
 
 def filtered_counts(
-    scores_BN: Tensor, rows: Ints, targets: Ints, answers: tuple[Ints, Ints]
+    scores_BN: Tensor,
+    rows: Ints,
+    targets: Ints,
+    answers: tuple[Ints, Ints],
+    shards: Group = ALONE,
 ) -> tuple[Ints, Ints]:
     """For each (row, target): how many entities outside `answers` score above it, and equal to it.
 
     All known answers of a row, the target among them, are overwritten with NaN, which is neither
-    above nor equal to anything. `scores_BN` is used up.
+    above nor equal to anything. `scores_BN` is used up. Of shards, those kept here are counted, and
+    a target's score comes from where it is kept.
     """
     if torch.isnan(scores_BN.sum(dim=1)).any():
         raise EkgnError("The model's scores are not numbers (NaN): it diverged. Lower the rate.")
     device = scores_BN.device
-    rows_P, targets_P = torch.from_numpy(rows).to(device), torch.from_numpy(targets).to(device)
-    target_scores_P = scores_BN[rows_P, targets_P]
-    scores_BN[torch.from_numpy(answers[0]).to(device), torch.from_numpy(answers[1]).to(device)] = (
-        torch.nan
+    (here, row_P, place_P), (_, *known) = (
+        _kept(*pairs, shards, device) for pairs in ((rows, targets), answers)
     )
-    scores_BN[rows_P, targets_P] = torch.nan
+    target_scores_P = scores_BN.new_zeros(len(rows))
+    target_scores_P[here] = scores_BN[row_P, place_P]
+    shards.sum(target_scores_P)
+    scores_BN[known[0], known[1]] = torch.nan
+    scores_BN[row_P, place_P] = torch.nan
     if device.type == "cpu":
         return count_by_row(scores_BN.numpy(), rows, target_scores_P.numpy())
-    compared, limits = scores_BN[rows_P], target_scores_P[:, None]
+    compared, limits = scores_BN[torch.from_numpy(rows).to(device)], target_scores_P[:, None]
     above, equal = (compared > limits).sum(dim=1), (compared == limits).sum(dim=1)
     return above.cpu().numpy(), equal.cpu().numpy()
+
+
+def _kept(
+    rows: Ints, entities: Ints, shards: Group, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The (row, entity) pairs whose entity is kept here: which they are, their rows and columns."""
+    here = np.flatnonzero(entities % shards.size == shards.rank)
+    found = here, rows[here], entities[here] // shards.size
+    return tuple(torch.from_numpy(part).to(device) for part in found)  # type: ignore[return-value]
 
 
 def count_by_row(scores: Floats32, rows: Ints, limits: Floats32) -> tuple[Ints, Ints]:

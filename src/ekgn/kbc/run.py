@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from ekgn.distributed import world
 from ekgn.errors import EkgnError
 from ekgn.kbc.analysis import Analysis, analyze
 from ekgn.kbc.answers import Answers
@@ -147,12 +149,23 @@ class KbcRun(Run):
         A question is (head, relation, "?") or ("?", relation, tail). A bad one gives its problem
         in place of its answers. Few are in memory at a time.
         """
-        for lines in given.batches(given.rows_of(questions), QUESTIONS):
-            asked = [given.question(self, *line) for line in lines]
-            good = [question for question in asked if not isinstance(question, given.Problem)]
-            found = iter(self.answers(good, top, hide_known, rule) if good else [])
-            for line, question in zip(lines, asked, strict=True):
-                yield line, question if isinstance(question, given.Problem) else next(found)
+        group, batches = world(), given.batches(given.rows_of(questions), QUESTIONS)
+        while shared := list(itertools.islice(batches, group.size)):
+            own = shared[group.rank] if group.rank < len(shared) else []
+            for answered in group.every(self._answer(own, top, hide_known, rule)):
+                yield from answered
+
+    def _answer(
+        self, lines: list[given.Line], top: int, hide_known: bool, rule: str | None
+    ) -> list[tuple[given.Line, Predictions | given.Problem]]:
+        """The answers to some lines of a file, in one pass."""
+        asked = [given.question(self, *line) for line in lines]
+        good = [question for question in asked if not isinstance(question, given.Problem)]
+        found = iter(self.answers(good, top, hide_known, rule) if good else [])
+        return [
+            (line, question if isinstance(question, given.Problem) else next(found))
+            for line, question in zip(lines, asked, strict=True)
+        ]
 
     def answers(
         self,
@@ -473,7 +486,8 @@ class KbcRun(Run):
         **about: Any,
     ) -> Evaluation:
         """The metrics of a split by some scores; those of a whole split are kept in the record."""
-        ranks = rank_split(scores, self.graph, split, limit=limit, on_progress=on_progress)
+        options: dict[str, Any] = {"limit": limit, "on_progress": on_progress, "queries": world()}
+        ranks = rank_split(scores, self.graph, split, **options)
         evaluation = summarise(ranks, self.graph, split)
         if not limit:
             self.store(*kept, evaluation, **about)

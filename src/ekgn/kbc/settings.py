@@ -103,6 +103,11 @@ class KbcSettings(Settings):
     dropout: float = knob(
         0.0, "dropout on head, first state and later states, over a product", ge=0, lt=1
     )
+    tables: Literal["auto", "replicated", "sharded"] = knob(
+        "auto",
+        "entity vectors of several processes: each has all, or each has its rows and asks the "
+        "others for theirs (auto: by what is exchanged and kept)",
+    )
 
     @property
     def has_product(self) -> bool:

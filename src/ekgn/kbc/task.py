@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ekgn.distributed import ALONE, Group
 from ekgn.errors import EkgnError
 from ekgn.files import read_json, write_json
 from ekgn.kbc.answers import Answers, Ints
@@ -104,8 +106,18 @@ class KbcTask:
         seen[self.graph.train[:, [0, 2]]] = True
         return torch.from_numpy(np.flatnonzero(~seen))
 
-    def new_model(self) -> KbcModel:
-        return KbcModel(self.graph.num_entities, self.graph.num_relations, self.settings)
+    def new_model(self, group: Group = ALONE) -> KbcModel:
+        """New weights; entity tables may be divided among the processes of a group."""
+        return KbcModel(self.graph.num_entities, self.graph.num_relations, self.settings, group)
+
+    def digest(self) -> str:
+        """What two graphs share only if they are the same."""
+        found = hashlib.blake2b(digest_size=16)
+        for part in (self.graph.train, self.graph.valid):
+            found.update(str(part.shape).encode())
+            found.update(np.ascontiguousarray(part).data)
+        found.update(str([self.graph.num_entities, self.graph.num_relations]).encode())
+        return found.hexdigest()
 
     def update_bytes(self) -> int:
         """Of one update's states, attention and scores, and of the candidates' vectors."""
@@ -132,7 +144,16 @@ class KbcTask:
             return rank_sampled(
                 model, self.graph, "valid", candidates, known=self._known, limit=facts
             )
-        return rank_split(scorer(model), self.graph, "valid", known=self._known, limit=facts)
+        shards = model.answers.shards
+        return rank_split(
+            scorer(model),
+            self.graph,
+            "valid",
+            known=self._known,
+            limit=facts,
+            queries=ALONE if shards.size > 1 else model.group,
+            shards=shards,
+        )
 
     def seconds_needed(self) -> float | None:
         """About how long the training takes on this machine, where it can be said."""

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ekgn.distributed import Group, Share
 from ekgn.paths.graphs import Ints, Path_, subpaths
 from ekgn.paths.settings import PathsSettings
 
@@ -30,6 +31,21 @@ class Batch(NamedTuple):
             self.targets_BL.to(device),
             self.active,
         )
+
+    def part(self, group: Group) -> tuple[Batch, Share]:
+        """The paths of one process of a group, and how much of the batch they are.
+
+        Every so manyth, so that all processes have long ones. Where there are more processes than
+        paths, some have the first one, as no part of the batch.
+        """
+        if group.size == 1:
+            return self, Share()
+        paths = len(self.starts_B)
+        rank = group.rank if group.rank < paths else 0
+        starts, ends, nodes, targets = (column[rank :: group.size] for column in self[:4])
+        active = tuple(filter(None, (group.owned(count, rank) for count in self.active)))
+        share = group.owned(paths, rank) / paths if rank == group.rank else 0.0
+        return Batch(starts, ends, nodes, targets, active), Share(share, share)
 
 
 def lay_out(paths: list[Path_], end_symbol: int) -> Batch:

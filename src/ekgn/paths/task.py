@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ekgn.distributed import ALONE, Group
 from ekgn.paths.batches import Batches
 from ekgn.paths.decode import Emit
 from ekgn.paths.evaluate import evaluate, solver
@@ -47,7 +48,8 @@ class PathsTask:
     def _emit(self) -> Emit:
         return Emit.of(self.data, self.settings.emit)
 
-    def new_model(self) -> PathsModel:
+    def new_model(self, group: Group = ALONE) -> PathsModel:
+        """New weights; each process of a group has them all."""
         return PathsModel(self.data.graph.num_nodes, self.settings)
 
     def update_bytes(self) -> int:
@@ -65,6 +67,10 @@ class PathsTask:
 
     def save_data(self, folder: Path) -> None:
         self.data.save(folder)
+
+    def digest(self) -> str:
+        """What two sets of paths share only if they are the same."""
+        return self.data.checksum
 
     def describe(self) -> dict[str, Any]:
         """What was trained on, for the record."""

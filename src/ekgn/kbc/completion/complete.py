@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ekgn.distributed import world
 from ekgn.errors import EkgnError
 from ekgn.kbc.completion.confidence import ASSUMPTION, Check, Confidence, TooFew
 from ekgn.kbc.completion.given import rows_of, score
@@ -73,7 +74,7 @@ def complete(
         with working_folder(file, plan_of(run, chosen, wanted, confidence)) as work:
             facts, asked = ask_all(run, chosen, wanted, confidence, work, on_progress)
             table = shown(run, facts, explained)
-            write_table(table, file)
+            world().by_first(lambda: write_table(table, file))
     else:
         facts, asked = ask_all(run, chosen, wanted, confidence, None, on_progress)
         table = shown(run, facts, explained)

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from ekgn.distributed import world
 from ekgn.errors import EkgnError
 from ekgn.files import locked, read_json, replace_file, write_json
 from ekgn.kbc.answers import Ints
@@ -85,8 +88,11 @@ def fit_confidence(
     drawn = np.random.default_rng(0).random(size) < share
     everyone = tuple(np.flatnonzero(drawn).tolist()) if share < 1 else ()
     parts = []
-    for role, _, entities in pieces(asker, choice, Wanted(entities=everyone)):
-        parts.append(candidates(asker, role, entities, choice))
+    for (_, _, entities), found in in_turn(
+        pieces(asker, choice, Wanted(entities=everyone)),
+        lambda piece: candidates(asker, piece[0], piece[2], choice),
+    ):
+        parts.append(found)
         if on_progress:
             on_progress(len(entities), int(share * total))
     facts = pl.concat(parts).unique(_KEY, keep="first", maintain_order=True)
@@ -94,7 +100,7 @@ def fit_confidence(
     true = _decided(run, facts, split == "valid")
     facts = facts.with_columns(true=true).filter(split != "test")
     made = fit(facts, run.checkpoint)
-    made.save(run.path)
+    world().by_first(lambda: made.save(run.path))
     run.store("confidence", "valid", made.check, choice=asdict(choice))
     return made
 
@@ -134,23 +140,61 @@ class Work:
                 piece.unlink()
         write_json(kept, plan)
 
-    def piece(self, role: int, number: int, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-        """A piece that was made before, or is made now."""
-        path = self._folder / f"{role}-{number}.arrow"
-        if path.exists():
-            return pl.read_ipc(path)
-        made = make()
-        replace_file(path, made.write_ipc)
-        return made
+    def read(self, piece: Piece) -> pl.DataFrame | None:
+        """What was made of a piece before, if it was."""
+        path = self._path(piece)
+        return pl.read_ipc(path) if path.exists() else None
+
+    def keep(self, piece: Piece, made: pl.DataFrame) -> None:
+        """Keep what was made of a piece."""
+        replace_file(self._path(piece), made.write_ipc)
+
+    def _path(self, piece: Piece) -> Path:
+        return self._folder / f"{piece[0]}-{piece[1]}.arrow"
 
 
 @contextlib.contextmanager
-def working_folder(out: Path, plan: dict[str, Any]) -> Iterator[Work]:
-    """The folder of pieces beside an output, for one process; removed when the output stands."""
+def working_folder(out: Path, plan: dict[str, Any]) -> Iterator[Work | None]:
+    """The folder of pieces beside an output, for one process; removed when the output stands.
+
+    Of several processes that share the work, the first one has it.
+    """
     folder = out.with_name(f".{out.name}.parts")
-    with locked(folder):
-        yield Work(folder, plan)
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.ExitStack() as stack:
+        group, opened = world(), []
+
+        def open_folder() -> None:
+            stack.enter_context(locked(folder))
+            opened.append(Work(folder, plan))
+
+        group.by_first(open_folder)
+        yield opened[0] if opened else None
+    if group.is_first:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def in_turn(
+    every: Iterator[Piece], make: Callable[[Piece], pl.DataFrame], work: Work | None = None
+) -> Iterator[tuple[Piece, pl.DataFrame]]:
+    """Each piece and what is made of it, or was before; several processes make one each at a time.
+
+    The one that has the folder of the work keeps them there.
+    """
+    group = world()
+    while shared := list(itertools.islice(every, group.size)):
+        kept = group.by_first(partial(_kept, work, shared))
+        is_open = group.rank < len(shared) and kept[group.rank] is None
+        made = group.every(make(shared[group.rank]) if is_open else None)
+        for piece, before, now in zip(shared, kept, made, strict=False):
+            if work and now is not None:
+                work.keep(piece, now)
+            found = now if before is None else before
+            assert found is not None
+            yield piece, found
+
+
+def _kept(work: Work | None, shared: list[Piece]) -> list[pl.DataFrame | None]:
+    return [work.read(piece) if work else None for piece in shared]
 
 
 def ask_all(
@@ -165,13 +209,13 @@ def ask_all(
     asker = run.asker
     asked = sum(len(entities) for _, _, entities in pieces(asker, choice, wanted))
     best = _sure(candidates(asker, 0, np.empty(0, np.int64), choice), confidence)
-    for role, number, entities in pieces(asker, choice, wanted):
 
-        def make(role: int = role, entities: Ints = entities) -> pl.DataFrame:
-            return _best(_sure(candidates(asker, role, entities, choice), confidence), wanted)
+    def make(piece: Piece) -> pl.DataFrame:
+        found = candidates(asker, piece[0], piece[2], choice)
+        return _best(_sure(found, confidence), wanted)
 
-        piece = work.piece(role, number, make) if work else make()
-        best = _best(pl.concat([best, piece]), wanted)
+    for (_, _, entities), found in in_turn(pieces(asker, choice, wanted), make, work):
+        best = _best(pl.concat([best, found]), wanted)
         if on_progress:
             on_progress(len(entities), asked)
     return best, asked
