@@ -21,6 +21,7 @@ from typing import Any
 SIZES = {"small": (200_000, 800_000), "large": (5_000_000, 20_000_000)}
 RELATIONS = 500
 UPDATES = 100
+SETTINGS = {"negatives": 2000, "penalty": 0.05, "held_out": 0.05, "batch_size": 400, "threads": 1}
 
 
 def main() -> None:
@@ -70,17 +71,7 @@ def measure(work: Path, size: str, dim: int) -> dict[str, Any]:
     loaded = time.process_time()
     graph = load_graph(file)
     cached = time.process_time()
-    settings = KbcSettings.build(
-        "auto",
-        overrides={
-            "embedding_dim": dim,
-            "negatives": 2000,
-            "penalty": 0.05,
-            "held_out": 0.05,
-            "batch_size": 400,
-            "threads": 1,
-        },
-    )
+    settings = KbcSettings.build("auto", overrides={**SETTINGS, "embedding_dim": dim})
     folder = RunFolder(work / size / "run")
     task = KbcTask(graph, settings)
     trainer = Trainer(task, folder)
