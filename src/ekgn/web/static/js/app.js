@@ -12,6 +12,7 @@ import { CuratePage } from "./curate.js";
 import { ComparePage } from "./compare.js";
 import { DocsPage } from "./docs.js";
 import { questionAddress } from "./ask.js";
+import { Take } from "./take.js";
 import { focusHeading, restoreScroll, watchScroll } from "./place.js";
 
 const PAGES = {
@@ -139,7 +140,7 @@ function App() {
       ${error && html`<${Trouble} error=${error} again=${again} alone />`}
       ${data && html`<${Content} runs=${runs} place=${place} />`}
     </main>
-    <footer class="bottom"><div><span>ekgn ${data?.version ?? ""}</span><a href=${twin}>This page as JSON</a><${Link} href="/api-docs">How to ask over HTTP<//></div></footer>`;
+    <footer class="bottom"><${Take} key=${place.url} twin=${twin} /><div><span>ekgn ${data?.version ?? ""}</span><a href=${twin}>This page as JSON</a><${Link} href="/api-docs">How to ask over HTTP<//></div></footer>`;
 }
 
 const root = document.getElementById("app");

@@ -1,5 +1,6 @@
 // Pictures drawn by hand: the attention strip, the bump chart, the curves.
 import { html, useState, percent, useWidth } from "./lib.js";
+import { Picture } from "./take.js";
 
 const DIFFERENT = 0.02; // of the attention, from which a change is worth a mark
 
@@ -104,7 +105,7 @@ export function Curve({ title, points, share = false, best = "max", markAt }) {
   };
   return html`<figure class="curve card" ref=${ref}>
     <figcaption><h3>${title}</h3><span><b>${say(ys[shown])}</b> <span class="soft small">epoch ${xs[shown].toFixed(xs[shown] % 1 ? 1 : 0)}${shown === place && at === null ? ", kept" : ""}</span></span></figcaption>
-    <svg width=${width} height=${height} role="img" aria-label=${`${title} from ${say(ys[0])} to ${say(ys[ys.length - 1])} over ${ys.length} validations; arrow keys read it`}
+    <${Picture} name=${title}><svg width=${width} height=${height} role="img" aria-label=${`${title} from ${say(ys[0])} to ${say(ys[ys.length - 1])} over ${ys.length} validations; arrow keys read it`}
       tabindex="0" onKeyDown=${onKey} onBlur=${() => setAt(null)} onMouseMove=${locate} onMouseLeave=${() => setAt(null)}>
       ${[0, 0.5, 1].map((part) => html`<g key=${part}><line class="grid" x1=${left} x2=${width - right} y1=${y(low + part * span)} y2=${y(low + part * span)} />
         <text class="axis" x=${left - 7} y=${y(low + part * span) + 4} text-anchor="end">${say(low + part * span)}</text></g>`)}
@@ -112,7 +113,7 @@ export function Curve({ title, points, share = false, best = "max", markAt }) {
       <text class="axis" x=${width - right} y=${height - 6} text-anchor="end">${xs[xs.length - 1].toFixed(0)} epochs</text>
       <path class="line" d=${kept.map(([px, value], index) => `${index ? "L" : "M"}${x(px).toFixed(1)} ${y(value).toFixed(1)}`).join("")} />
       <circle class="mark" cx=${x(xs[shown])} cy=${y(ys[shown])} r="4.500" />
-    </svg></figure>`;
+    </svg><//></figure>`;
 }
 
 /** Confidence against the share that is true, by tenths: on the diagonal it holds; larger dots stand for more candidates. */
@@ -123,12 +124,12 @@ export function ReliabilityChart({ rows }) {
   const x = (value) => left + value * (side - left - 10);
   const y = (value) => top + (1 - value) * (side - top - bottom);
   const most = Math.log1p(Math.max(...rows.map((row) => row.candidates)));
-  return html`<figure class="reliability" ref=${ref}><svg width=${side} height=${side} role="img" aria-label=${`Reliability diagram: ${rows.map((row) => `confidence ${percent(row.confidence)}, true ${percent(row.true)}`).join("; ")}`}>
+  return html`<figure class="reliability" ref=${ref}><${Picture} name="Reliability"><svg width=${side} height=${side} role="img" aria-label=${`Reliability diagram: ${rows.map((row) => `confidence ${percent(row.confidence)}, true ${percent(row.true)}`).join("; ")}`}>
     ${[0, 0.5, 1].map((part) => html`<g key=${part}><line class="grid" x1=${x(0)} x2=${x(1)} y1=${y(part)} y2=${y(part)} /><text class="axis" x=${left - 7} y=${y(part) + 4} text-anchor="end">${percent(part)}</text>
       <text class="axis" x=${x(part)} y=${side - 18} text-anchor=${part === 1 ? "end" : "middle"}>${percent(part)}</text></g>`)}
     <text class="axis" x=${x(1)} y=${side - 3} text-anchor="end">mean confidence →</text><text class="axis" transform=${`translate(10 ${y(0)}) rotate(-90)`}>true →</text>
     <line class="ideal" x1=${x(0)} y1=${y(0)} x2=${x(1)} y2=${y(1)} />
     <path class="line" d=${rows.map((row, place) => `${place ? "L" : "M"}${x(row.confidence).toFixed(1)} ${y(row.true).toFixed(1)}`).join("")} />
     ${rows.map((row) => html`<circle key=${row.from} class="mark" cx=${x(row.confidence)} cy=${y(row.true)} r=${(3 + 6 * Math.log1p(row.candidates) / most).toFixed(1)}><title>${`${row.candidates} candidates`}</title></circle>`)}
-  </svg></figure>`;
+  </svg><//></figure>`;
 }

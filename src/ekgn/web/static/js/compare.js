@@ -1,8 +1,9 @@
 // Two questions, or one question asked of two runs, side by side.
 import { html, useState, useJson, useTitle, Link, Loading, Trouble, Known, percent, runPath, go } from "./lib.js";
-import { AskForm, Sentence, questionAddress } from "./ask.js";
+import { AskForm, Sentence, questionAddress, questionText } from "./ask.js";
 import { BumpChart } from "./charts.js";
 import { Answers } from "./explain.js";
+import { Picture } from "./take.js";
 
 export function ComparePage({ run, runs, params }) {
   const parts = (prefix) => ({ head: params[`${prefix}head`], relation: params[`${prefix}relation`], tail: params[`${prefix}tail`] });
@@ -49,5 +50,5 @@ function Found({ run, reply, there }) {
     <p class="verdict"><span class="soft">step ${explanation.answering_step} of ${explanation.steps.length}:</span> <${Link} class="best" href=${about(best.id)}><bdi>${best.label}</bdi><//> <span class="chance">${percent(best.share)}</span> <${Known} split=${best.known} />
       <${Link} class="small" href=${steps}>every step<//></p>
     <${Answers} answers=${explanation.answers} about=${about} there=${places} />
-    <${BumpChart} moves=${reply.moves} steps=${explanation.steps.length} answering=${explanation.answering_step} followed=${explanation.target?.id} active=${active} setActive=${setActive} onPick=${(move) => go(about(move.id))} />`;
+    <${Picture} name=${`places ${questionText(question)}`}><${BumpChart} moves=${reply.moves} steps=${explanation.steps.length} answering=${explanation.answering_step} followed=${explanation.target?.id} active=${active} setActive=${setActive} onPick=${(move) => go(about(move.id))} /><//>`;
 }

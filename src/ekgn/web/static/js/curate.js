@@ -2,7 +2,8 @@
 import { html, useState, useEffect, useCallback, useRef, useJson, useTitle, remember, remembered, sendJson, Link, Loading, Trouble, Known, percent, count, runPath, relationWords, address, go } from "./lib.js";
 import { RelationBox, empty, meant, picked } from "./combobox.js";
 import { Sentence, questionAddress } from "./ask.js";
-import { Evidence, Sure, factKey, factParts } from "./fact.js";
+import { Evidence, Sure, factKey, factParts, factRows } from "./fact.js";
+import { TakeCsv } from "./take.js";
 
 const LEAST = [["", "any confidence"], ["0.25", "from 25%"], ["0.5", "from 50%"], ["0.75", "from 75%"], ["0.9", "from 90%"]];
 /** The levels to choose from, the one of the address among them. */
@@ -109,7 +110,7 @@ function Queue({ run, data, again }) {
         <p class="actions"><button onClick=${() => act("undo")} disabled=${!done.length}>Undo <kbd>u</kbd></button> ${left > 0 && html`<button onClick=${again}>More</button>`}</p></section>`}
     <div class="two">
       <section class="card"><h2>So far</h2><${Counted} tally=${tally} data=${data} left=${left} /><${Exports} run=${run} /></section>
-      <section class="card"><h2>Next</h2><ol class="coming">${facts.slice(1, 1 + SHOWN).map((one) => html`<li key=${factKey(one)}><span><${Words} fact=${one} /></span><${Sure} fact=${one} /></li>`)}</ol>
+      <section class="card"><div class="section-head"><h2>Next</h2>${facts.length > 0 && html`<${TakeCsv} name="queue" rows=${() => factRows(facts)} />`}</div><ol class="coming">${facts.slice(1, 1 + SHOWN).map((one) => html`<li key=${factKey(one)}><span><${Words} fact=${one} /></span><${Sure} fact=${one} /></li>`)}</ol>
         ${facts.length < 2 && html`<p class="small soft">Nothing.</p>`}</section>
     </div>`;
 }

@@ -1,7 +1,8 @@
 // One entity: what is known of it, what is likely missing, what its kind has and it lacks, its neighbourhood.
 import { html, useState, useJson, useTitle, Link, Loading, Trouble, count, percent, runPath, relationWords, go } from "./lib.js";
 import { AskForm, questionAddress } from "./ask.js";
-import { Decide, Evidence, Sure, factKey } from "./fact.js";
+import { Decide, Evidence, Sure, factKey, factRows } from "./fact.js";
+import { TakeCsv } from "./take.js";
 import { Drawing, Key } from "./neighbourhood.js";
 import { Trail, extended } from "./trail.js";
 
@@ -20,7 +21,7 @@ export function EntityPage({ run, params, trail }) {
         <p class="lead">${data.entity.description || data.entity.id}${" · "}${count(data.facts)} training facts</p>
       </header>
       <div class="two">
-        <section class="card" aria-labelledby="known"><h2 id="known">Known</h2><${KnownFacts} run=${run.name} data=${data} trail=${here} /></section>
+        <section class="card" aria-labelledby="known"><div class="section-head"><h2 id="known">Known</h2><${TakeCsv} name=${`known ${data.entity.label}`} rows=${() => [["side", "relation", "id", "name"], ...data.known.flatMap((group) => group.others.map((one) => [group.side, group.relation.id, one.id, one.label]))]} /></div><${KnownFacts} run=${run.name} data=${data} trail=${here} /></section>
         <div class="stack">
           <${Missing} key=${data.entity.id} run=${run.name} entity=${data.entity} trail=${here} />
           <${Gaps} run=${run.name} data=${data} trail=${here} />
@@ -47,7 +48,7 @@ function KnownFacts({ run, data, trail }) {
 
 function Missing({ run, entity, trail }) {
   const { data, error, loading, again } = useJson(`/api${runPath(run, "missing", { entity: entity.id, most: 10 })}`);
-  return html`<section class="card" aria-labelledby="missing"><h2 id="missing">Likely missing</h2>
+  return html`<section class="card" aria-labelledby="missing"><div class="section-head"><h2 id="missing">Likely missing</h2>${data?.facts.length > 0 && html`<${TakeCsv} name=${`missing ${entity.label}`} rows=${() => factRows(data.facts)} />`}</div>
     ${loading && html`<${Loading} what="Asking the model" />`}
     ${error && html`<${Trouble} error=${error} again=${again} />`}
     ${data && !data.facts.length && html`<p class="small soft">Nothing that the model would add.</p>`}

@@ -1,5 +1,6 @@
 // A rule's training facts as a small graph: head above, tail below, what they make likely dashed beside them.
 import { html, useWidth, relationWords, runPath, go } from "./lib.js";
+import { Picture } from "./take.js";
 
 const [ROW, LEFT, TOP] = [46, 58, 16]; // pixels: between nodes, left of them, above the first
 const LETTER = 7.6; // pixels, about
@@ -28,12 +29,12 @@ export function Path({ run, facts, goal, trail }) {
   const words = ({ head, relation, tail }) => `${head.label} ${relationWords(relation.label)} ${tail.label}`;
   const visit = (thing) => go(runPath(run, "entity", { entity: thing.id }), { trail });
   const [from, to] = [y(goal.head), y(goal.tail)];
-  return html`<figure class="evidence-path" ref=${ref}><svg width=${width} height=${TOP + ROW * (nodes.length - 1) + 16} role="group" aria-label=${`${facts.map(words).join(", ")}; this makes likely: ${words(goal)}`}>
+  return html`<figure class="evidence-path" ref=${ref}><${Picture} name=${`evidence ${words(goal)}`}><svg width=${width} height=${TOP + ROW * (nodes.length - 1) + 16} role="group" aria-label=${`${facts.map(words).join(", ")}; this makes likely: ${words(goal)}`}>
     <path class="likely" d=${`M${LEFT - 9} ${from} C10 ${from + 8} 10 ${to - 8} ${LEFT - 9} ${to}`} /><${Tip} x=${LEFT - 8} y=${to} turn=${-12} kind="likely" />
     ${facts.map((fact, place) => html`<${Arrow} key=${place} from=${y(fact.head)} to=${y(fact.tail)} words=${short(relationWords(fact.relation.label))} beside=${facts.findIndex((other) => Math.min(y(other.head), y(other.tail)) === Math.min(y(fact.head), y(fact.tail))) < place} />`)}
     ${nodes.map((thing) => html`<g key=${thing.id}><title>${thing.label}</title><circle class=${[goal.head.id, goal.tail.id].includes(thing.id) ? "end" : ""} cx=${LEFT} cy=${y(thing)} r="6" />
       <text class="name" x=${LEFT + 14} y=${y(thing) + 4.5} tabindex="0" role="link" onClick=${() => visit(thing)} onKeyDown=${(event) => event.key === "Enter" && visit(thing)}>${short(thing.label)}</text></g>`)}
-  </svg></figure>`;
+  </svg><//></figure>`;
 }
 
 /** The arrow of one fact; one between nodes that are no neighbours, or already joined, bows out. */

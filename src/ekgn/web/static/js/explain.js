@@ -1,16 +1,19 @@
 // The answer, and every step to it.
-import { html, useState, useJson, useTitle, Link, Loading, Trouble, Known, percent, runPath, relationWords, go } from "./lib.js";
+import { html, useState, useJson, useTitle, remember, remembered, Link, Loading, Trouble, Known, percent, runPath, relationWords, go } from "./lib.js";
 import { AskForm, Sentence, questionAddress, questionText } from "./ask.js";
 import { BumpChart } from "./charts.js";
 import { Stepper, usePlayer } from "./stepper.js";
 import { StateMap } from "./statemap.js";
 import { Path } from "./evidence.js";
 import { WhatIf } from "./whatif.js";
+import { Picture, TakeCsv, answerRows } from "./take.js";
 import { Trail, extended } from "./trail.js";
+
+const SHOWN = 10; // answers; more are asked for, since known ones can be hidden
 
 export function ExplainPage({ run, params, trail }) {
   const asked = { head: params.head, relation: params.relation, tail: params.tail, target: params.target };
-  const { data, error, loading, again } = useJson(`/api${runPath(run.name, "explain", { ...asked, rule: params.rule, top: 10 })}`);
+  const { data, error, loading, again } = useJson(`/api${runPath(run.name, "explain", { ...asked, rule: params.rule, top: 40 })}`);
   useTitle(data ? questionText(data.question) : "Question");
   const here = data ? extended(trail, questionText(data.question)) : trail;
   const start = data ? { ...data.question, tail: data.question.tail ?? (params.tail && data.explanation.target) } : asked;
@@ -36,6 +39,9 @@ function Answered({ run, reply, trail }) {
   const { explanation, question } = reply;
   const player = usePlayer(explanation.steps.length, explanation.answering_step);
   const [active, setActive] = useState(null);
+  const [hidden, setHidden] = useState(() => remembered("ekgn-hide-known") === "yes");
+  const hide = (wanted) => { setHidden(wanted); remember("ekgn-hide-known", wanted ? "yes" : ""); };
+  const shown = explanation.answers.filter((answer) => !hidden || !answer.known).slice(0, SHOWN);
   const best = explanation.answers[0];
   const [target, rank] = [explanation.target, explanation.target_rank];
   const about = (id) => runPath(run.name, "entity", { entity: id });
@@ -52,7 +58,7 @@ function Answered({ run, reply, trail }) {
     </header>
     <section aria-labelledby="steps">
       <div class="section-head"><h2 id="steps">Step by step</h2><span class="small soft keys"><kbd>←</kbd> <kbd>→</kbd> go through the steps</span></div>
-      <${Stepper} run=${run} reply=${reply} player=${player} active=${active} setActive=${setActive} trail=${trail} />
+      <${Stepper} run=${run} reply=${reply} player=${player} hidden=${hidden} active=${active} setActive=${setActive} trail=${trail} />
       <p class="legend small soft"><span class="known known-train">known</span> facts it was trained on
         <span class="known known-valid">valid</span> <span class="known known-test">test</span> facts held out from it · unmarked answers are new
         ${explanation.steps.length > 1 && html`· <span class="change up">▲1</span> <span class="change down">▼1</span> <span class="change up">new</span> since the step before`}</p>
@@ -60,15 +66,16 @@ function Answered({ run, reply, trail }) {
     </section>
     <div class="two wide-left">
       <div class="stack"><section class="card" aria-labelledby="moves"><h2 id="moves">How the answers change places</h2>
-        <${BumpChart} moves=${reply.moves} steps=${explanation.steps.length} answering=${explanation.answering_step} followed=${target?.id}
-          active=${active} setActive=${setActive} onPick=${(move) => go(about(move.id), { trail })} /></section>
+        <${Picture} name=${`places ${questionText(question)}`}><${BumpChart} moves=${reply.moves} steps=${explanation.steps.length} answering=${explanation.answering_step} followed=${target?.id}
+          active=${active} setActive=${setActive} onPick=${(move) => go(about(move.id), { trail })} /><//></section>
         <${StateMap} run=${run.name} question=${question} at=${player.at} show=${player.show} trail=${trail} /></div>
       <section class="card" aria-labelledby="reasons"><h2 id="reasons">Why, in words</h2>
         <ul class="reasons">${explanation.evidence.map((one, place) => html`<li key=${`rule ${place}`}>${one.rule}.<${Path} run=${run.name} facts=${reply.paths[place]} goal=${asFact(question, target ?? best)} trail=${trail} /></li>`)}
           ${explanation.reasons.slice(explanation.evidence.length).map((reason, place) => html`<li key=${place}>${reason}</li>`)}</ul></section>
     </div>
-    <section class="card" aria-labelledby="answers"><h2 id="answers">Its answers <span class="soft small">pick one to ask on</span></h2>
-      <${Answers} answers=${explanation.answers} about=${about} trail=${trail} />
+    <section class="card" aria-labelledby="answers"><div class="section-head"><h2 id="answers">Its answers <span class="soft small">pick one to ask on</span></h2>
+        <span><label class="check small"><input type="checkbox" id="hide-known" checked=${hidden} onChange=${(event) => hide(event.target.checked)} /> hide known answers</label> <${TakeCsv} name=${`answers ${questionText(question)}`} rows=${() => answerRows(shown)} /></span></div>
+      ${shown.length ? html`<${Answers} answers=${shown} about=${about} trail=${trail} />` : html`<p class="small soft">All of its first ${explanation.answers.length} answers are known.</p>`}
     </section>
     <${WhatIf} run=${run.name} question=${question} answer=${target ?? best} />`;
 }

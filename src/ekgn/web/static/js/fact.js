@@ -5,6 +5,10 @@ import { Path } from "./evidence.js";
 export const factParts = (fact) => ({ head: fact.head.id, relation: fact.relation.id, tail: fact.tail.id });
 export const factKey = (fact) => Object.values(factParts(fact)).join("\n");
 
+/** Facts as rows of a table. */
+export const factRows = (facts) => [["head", "relation", "tail", "head name", "tail name", "confidence", "tail share", "head share", "held out", "verdict"],
+  ...facts.map((one) => [one.head.id, one.relation.id, one.tail.id, one.head.label, one.tail.label, one.confidence, one.tail_share, one.head_share, one.held_out, one.verdict])];
+
 /** The confidence, or where there is none the share. */
 export function Sure({ fact, long = false }) {
   const [value, word] = fact.confidence === null ? [fact.tail_share, "share"] : [fact.confidence, "confidence"];

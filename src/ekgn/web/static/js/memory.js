@@ -1,7 +1,7 @@
 // What the memory holds: each vector's share and relations, and the map of who looks where.
 import { html, useState, useEffect, useRef, useJson, useTitle, useWidth, Loading, Trouble, percent, runPath, relationWords, relationWay, go } from "./lib.js";
 import { RelationBox, empty, picked, meant } from "./combobox.js";
-
+import { Picture, TakeCsv } from "./take.js";
 
 const FIRST = 12; // vectors shown until all are asked for
 
@@ -27,7 +27,7 @@ export function MemoryPage({ run, params }) {
     ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => go(runPath(run.name, "memory", { relation: thing.id }), { replace: true })} />`}
     ${data?.relation && html`<${RelationUse} use=${data.relation} />`}
     ${data && html`
-      <section class="card" aria-labelledby="map"><h2 id="map">The map</h2>
+      <section class="card" aria-labelledby="map"><div class="section-head"><h2 id="map">The map</h2><${TakeCsv} name="memory map" rows=${() => [["vector", ...data.heat_map.relations], ...data.heat_map.slots.map((one, row) => [one, ...data.heat_map.values[row]])]} /></div>
         <p class="small soft">A row for each memory vector, a column for each relation and its reverse, both ordered so that alike ones are neighbours. An arrow ← marks a relation asked from its other end.${data.relations_left_out > 0 && ` The ${data.heat_map.relations.length} most frequent are drawn.`}</p>
         <${HeatMap} map=${data.heat_map} themes=${new Map(data.slots.map((one) => [one.slot, one.theme]))} onSlot=${setSlot} onPick=${find} /></section>
       <section aria-labelledby="vectors"><h2 id="vectors">${used.length} vectors in use${data.slots.length > used.length ? `, ${data.slots.length - used.length} never` : ""}</h2>
@@ -88,7 +88,7 @@ function HeatMap({ map, themes, onSlot, onPick }) {
     <p class="small heat-read" aria-live="polite">${at
       ? html`<b>${relationWay(map.relations[at[1]])}</b> gives <b>${percent(map.values[at[0]][at[1]])}</b> to vector ${map.slots[at[0]]}, <i>${themes.get(map.slots[at[0]])}</i>`
       : html`<span class="soft">Point at the map, or focus it and use the arrow keys, to read it; click or Enter leads to the vector.</span>`}</p>
-    <div class="heat-frame"><span class="heat-rows small soft" aria-hidden="true">memory vectors →</span>
+    <${Picture} name="memory map" isCanvas=${true}><div class="heat-frame"><span class="heat-rows small soft" aria-hidden="true">memory vectors →</span>
       <div class="heat-scroll" role="group" aria-label="Map of attention; arrow keys move over it" tabindex="0" onKeyDown=${onKey} onBlur=${leave}>
         <div class="heat-ground" style=${{ width: `${wide}px`, height: `${high}px` }}>
           <canvas ref=${canvas} width=${wide} height=${high} role="img"
@@ -96,7 +96,7 @@ function HeatMap({ map, themes, onSlot, onPick }) {
             onClick=${(event) => { locate(event); if (at) onPick(map.slots[at[0]]); }} onMouseLeave=${leave}></canvas>
           ${at && html`<span class="heat-row" style=${{ top: `${(high * at[0]) / rows}px`, height: `${high / rows}px` }}></span>
             <span class="heat-column" style=${{ left: `${(wide * at[1]) / columns}px`, width: `${wide / columns}px` }}></span>`}
-        </div></div></div>
+        </div></div></div><//>
     <p class="heat-scale small soft"><span>relations →</span><span class="heat-key"><i></i> 0% to 100% of a relation's attention</span></p></div>`;
 }
 

@@ -2,6 +2,7 @@
 import { html, useState, useJson, useTitle, Link, Loading, Trouble, percent, count, runPath, relationWords } from "./lib.js";
 import { Curve, ReliabilityChart } from "./charts.js";
 import { Sentence, questionAddress } from "./ask.js";
+import { TakeCsv } from "./take.js";
 
 const LEADS = {
   kbc: "A held-out fact is hidden and all entities are ranked in its place; facts already known are left out of the ranking, and ties count half.",
@@ -58,7 +59,7 @@ function Evaluations({ data }) {
   const rows = Object.entries(data.evaluations).map(([name, found]) => [name.replace("/", ", rule "), found.micro]);
   Object.entries(data.rule_baseline).forEach(([split, found]) => rows.push([`${split}, length-1 rules alone`, found.micro]));
   if (!rows.length) return null;
-  return html`<section class="card scroll" tabindex="0" aria-labelledby="evaluations"><h2 id="evaluations">Evaluations</h2><table>
+  return html`<section class="card scroll" tabindex="0" aria-labelledby="evaluations"><div class="section-head"><h2 id="evaluations">Evaluations</h2><${TakeCsv} name="Evaluations" /></div><table>
     <thead><tr><th scope="col">split</th>${COLUMNS.map((name) => html`<th scope="col" key=${name}>${NAMES[name]}</th>`)}</tr></thead>
     <tbody>${rows.map(([name, found]) => html`<tr key=${name}><th scope="row">${name}</th>${COLUMNS.map((column) => html`<td key=${column}>${say(column, found?.[column])}</td>`)}</tr>`)}</tbody></table></section>`;
 }
@@ -66,7 +67,7 @@ function Evaluations({ data }) {
 function Categories({ data }) {
   const found = Object.values(data.evaluations).find((one) => one.split === "test") ?? Object.values(data.evaluations)[0];
   if (!found?.categories) return null;
-  return html`<section class="card scroll" tabindex="0" aria-labelledby="categories"><h2 id="categories">By kind of relation</h2><table>
+  return html`<section class="card scroll" tabindex="0" aria-labelledby="categories"><div class="section-head"><h2 id="categories">By kind of relation</h2><${TakeCsv} name="By kind of relation" /></div><table>
     <thead><tr><th scope="col">kind</th><th scope="col">facts</th><th scope="col">hits@10, head missing</th><th scope="col">hits@10, tail missing</th></tr></thead>
     <tbody>${Object.entries(found.categories).map(([kind, sides]) => html`<tr key=${kind}><th scope="row">${kind}</th><td>${count(sides.tail?.count ?? 0)}</td><td>${percent(sides.head?.hits_at_10)}</td><td>${percent(sides.tail?.hits_at_10)}</td></tr>`)}</tbody></table></section>`;
 }
@@ -75,7 +76,7 @@ function Categories({ data }) {
 function Reliability({ run, found }) {
   if (!found.reliability) return html`<section class="card" aria-labelledby="reliability"><h2 id="reliability">How far confidences hold</h2><p class="small soft">No confidence is fitted yet: <code>ekgn complete RUN --out facts.tsv</code> fits one and checks it.</p></section>`;
   const error = found.calibration_error;
-  return html`<section class="card" aria-labelledby="reliability"><h2 id="reliability">How far confidences hold</h2>
+  return html`<section class="card" aria-labelledby="reliability"><div class="section-head"><h2 id="reliability">How far confidences hold</h2><${TakeCsv} name="reliability" /></div>
     <p class="small soft">Calibration error ${error.after.toFixed(3)}, of the share ${error.before.toFixed(3)}. Under the assumption that ${found.assumption}.</p>
     <div class="two"><${ReliabilityChart} rows=${found.reliability} /><div class="scroll" tabindex="0" role="group" aria-label="Reliability as a table"><table>
     <thead><tr><th scope="col">confidence from</th><th scope="col">candidates</th><th scope="col">mean confidence</th><th scope="col">true</th></tr></thead>
@@ -92,7 +93,7 @@ function Results({ run }) {
   const rank = (value) => (value % 1 ? value.toFixed(1) : count(value));
   const shown = all ? data?.relations : data?.relations.slice(0, FIRST);
   return html`
-    <section class="card scroll" tabindex="0" aria-labelledby="by-relation"><h2 id="by-relation">By relation</h2>
+    <section class="card scroll" tabindex="0" aria-labelledby="by-relation"><div class="section-head"><h2 id="by-relation">By relation</h2>${data && html`<${TakeCsv} name="by relation" rows=${() => [["relation", "name", "facts", "hits@10", "hits@1", "MRR", "mean rank", "worst rank"], ...data.relations.map((row) => [row.relation.id, row.relation.label, row.facts, row.hits_at_10, row.hits_at_1, row.mrr, row.mean_rank, row.worst.rank])]} />`}</div>
       ${loading && html`<${Loading} what="Ranking held-out facts" />`}
       ${error && html`<${Trouble} error=${error} again=${again} />`}
       ${data && html`<p class="small soft">${data.facts < data.of ? `${count(data.facts)} of ${count(data.of)} ${split} facts, drawn at random` : `All ${count(data.of)} ${split} facts`}, asked from either end; facts that are known are left out of the ranking.</p><table class="results">
@@ -100,13 +101,13 @@ function Results({ run }) {
         <tbody>${shown.map((row) => html`<tr key=${row.relation.id}><th scope="row">${relationWords(row.relation.label)}</th><td>${count(row.facts)}</td><td>${percent(row.hits_at_10)}</td><td>${percent(row.hits_at_1)}</td><td>${row.mrr.toFixed(3)}</td><td>${row.mean_rank.toFixed(1)}</td>
           <td><${Link} href=${steps(row.worst)}>rank ${rank(row.worst.rank)}<//></td></tr>`)}</tbody></table>
         ${data.relations.length > FIRST && !all && html`<p class="more"><button onClick=${() => setAll(true)}>Show all ${data.relations.length}</button></p>`}`}</section>
-    ${data?.misses.length > 0 && html`<section class="card scroll" tabindex="0" aria-labelledby="misses"><h2 id="misses">Worst misses</h2><table class="misses">
+    ${data?.misses.length > 0 && html`<section class="card scroll" tabindex="0" aria-labelledby="misses"><div class="section-head"><h2 id="misses">Worst misses</h2><${TakeCsv} name="worst misses" /></div><table class="misses">
       <thead><tr><th scope="col">question</th><th scope="col">true answer</th><th scope="col">rank</th><th scope="col">said instead</th></tr></thead>
       <tbody>${data.misses.slice(0, MISSES).map((miss, place) => html`<tr key=${place}><th scope="row"><${Link} href=${steps(miss)}><${Sentence} question=${miss.question} /><//></th><td><bdi>${miss.answer.label}</bdi></td><td>${rank(miss.rank)}</td><td><bdi>${miss.said.label}</bdi></td></tr>`)}</tbody></table></section>`}`;
 }
 
 function PathEvaluations({ data }) {
-  return html`<section class="card scroll" tabindex="0" aria-labelledby="evaluations"><h2 id="evaluations">Evaluations</h2><table>
+  return html`<section class="card scroll" tabindex="0" aria-labelledby="evaluations"><div class="section-head"><h2 id="evaluations">Evaluations</h2><${TakeCsv} name="Evaluations" /></div><table>
     <thead><tr><th scope="col">split and decoding</th><th scope="col">paths</th><th scope="col">correct</th><th scope="col">valid</th></tr></thead>
     <tbody>${Object.entries(data.evaluations).filter(([, found]) => found.all).map(([name, found]) => html`<tr key=${name}><th scope="row">${name}</th><td>${count(found.all.total)}</td>
       <td>${percent(found.all.correct / found.all.total)}</td><td>${percent(found.all.valid / found.all.total)}</td></tr>`)}</tbody></table></section>`;

@@ -2,6 +2,7 @@
 import { html, useState, useEffect, useRef, useJson, useTitle, Loading, Trouble, Link, percent, count, runPath, relationWords, go } from "./lib.js";
 import { EntityBox, picked, meant, empty } from "./combobox.js";
 import { questionAddress } from "./ask.js";
+import { Picture, TakeCsv } from "./take.js";
 import { Trail, extended } from "./trail.js";
 
 export function NeighbourhoodPage({ run, params, trail }) {
@@ -36,7 +37,7 @@ export const Key = ({ data }) => html`<p class="legend small soft"><span class="
 
 function Links({ title, edges, data, run, trail }) {
   const name = new Map(data.nodes.map((node) => [node.id, node.label]));
-  return html`<section class="card"><h2>${title}</h2>${edges.length ? html`<ul class="links">${edges.map((edge) => html`
+  return html`<section class="card"><div class="section-head"><h2>${title}</h2>${edges.length > 0 && html`<${TakeCsv} name=${`${title} ${data.centre.label}`} rows=${() => [["head", "relation", "tail", "head name", "tail name", "confidence", "share"], ...edges.map((edge) => [edge.source, edge.relation.id, edge.target, name.get(edge.source), name.get(edge.target), edge.confidence, edge.share])]} />`}</div>${edges.length ? html`<ul class="links">${edges.map((edge) => html`
     <li key=${`${edge.source}\n${edge.relation.id}\n${edge.target}`}>
       <${Link} trail=${trail} href=${questionAddress(run, edge.source === data.centre.id ? { head: edge.source, relation: edge.relation.id, target: edge.target } : { tail: edge.target, relation: edge.relation.id, target: edge.source })}>
         <b><bdi>${name.get(edge.source)}</bdi></b> <i title=${edge.relation.label}>${relationWords(edge.relation.label)}</i> <b><bdi>${name.get(edge.target)}</bdi></b><//>
@@ -88,7 +89,7 @@ export function Drawing({ data, visit }) {
   }, [data]);
   if (failed) return html`<p class="soft">The drawing could not be loaded; the lists below say the same.</p>`;
   return html`<div class="graph-frame" role="group" tabindex="0" aria-label="The drawing: arrow keys go from one neighbour to the next, Enter moves there, + and − zoom" onKeyDown=${onKey} onBlur=${() => at !== null && move(null)}>
-    <div class="graph card" ref=${place} role="img" aria-label=${`${data.nodes.length} entities around ${data.centre.label}; the lists say the same in words`}></div>
+    <${Picture} name=${`around ${data.centre.label}`} isCanvas=${true}><div class="graph card" ref=${place} role="img" aria-label=${`${data.nodes.length} entities around ${data.centre.label}; the lists say the same in words`}></div><//>
     <p class="graph-read small" aria-live="polite">${at !== null && html`<b><bdi>${others[at].label}</bdi></b> ${joined(data, others[at])}`}</p>
     <span class="zoom"><button aria-label="Larger" onClick=${() => zoom(1.3)}>+</button><button aria-label="Smaller" onClick=${() => zoom(1 / 1.3)}>−</button></span></div>`;
 }

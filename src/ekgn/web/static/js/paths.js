@@ -1,5 +1,6 @@
 // The shortest-path task: a sphere to turn, and the path that each step would answer.
 import { html, useState, useEffect, useRef, useJson, useTitle, useWidth, Loading, Trouble, Link, percent, runPath, go } from "./lib.js";
+import { Picture } from "./take.js";
 
 const words = (route) => route.nodes.map((one) => one.node).join(" → ");
 
@@ -64,9 +65,9 @@ function Sphere({ points, shortest, route }) {
     event.preventDefault();
     setTurn((now) => ({ yaw: now.yaw + by[0], pitch: Math.max(-1.5, Math.min(1.5, now.pitch + by[1])) }));
   };
-  return html`<div class="sphere" ref=${ref}><canvas ref=${canvas} tabindex="0" role="img" aria-label=${`A sphere with ${points.length} points${route ? `; the predicted path is ${words(route)}` : ""}. Arrow keys turn it.`}
+  return html`<div class="sphere" ref=${ref}><${Picture} name="sphere" isCanvas=${true}><canvas ref=${canvas} tabindex="0" role="img" aria-label=${`A sphere with ${points.length} points${route ? `; the predicted path is ${words(route)}` : ""}. Arrow keys turn it.`}
     onPointerDown=${(event) => { event.currentTarget.setPointerCapture(event.pointerId); drag.current = [event.clientX, event.clientY, turn]; }}
-    onPointerMove=${move} onPointerUp=${() => { drag.current = null; }} onPointerCancel=${() => { drag.current = null; }} onKeyDown=${onKey}></canvas></div>`;
+    onPointerMove=${move} onPointerUp=${() => { drag.current = null; }} onPointerCancel=${() => { drag.current = null; }} onKeyDown=${onKey}></canvas><//></div>`;
 }
 
 function facing(nodes) {

@@ -1,6 +1,7 @@
 // Which relation joins two entities.
 import { html, useJson, useTitle, Loading, Trouble, runPath, relationWords, go, Link, Known, percent } from "./lib.js";
 import { AskForm, Sentence, questionAddress, questionText } from "./ask.js";
+import { TakeCsv, answerRows } from "./take.js";
 import { Trail, extended } from "./trail.js";
 
 export function RelationPage({ run, params, trail }) {
@@ -22,7 +23,7 @@ export function RelationPage({ run, params, trail }) {
     ${error && html`<${Trouble} error=${error} again=${again} pick=${pick} alone />`}
     ${data && html`<header><h1 tabindex="-1"><${Sentence} question=${data.question} /></h1>
       <p class="lead">How well each relation fits, asked both ways round. Pick one to see the steps.</p></header>
-      <section class="card"><ol class="answers">${data.answers.map((answer) => html`<li key=${answer.id}>
+      <section class="card"><p class="takes"><${TakeCsv} name=${`relations ${questionText(data.question)}`} rows=${() => answerRows(data.answers)} /></p><ol class="answers">${data.answers.map((answer) => html`<li key=${answer.id}>
         <span class="rank">${answer.rank}</span>
         <${Link} href=${next(answer)} trail=${here} title=${answer.label}>${relationWords(answer.label)}<//>
         <span><${Known} split=${answer.known} /></span>

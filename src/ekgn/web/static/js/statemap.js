@@ -1,6 +1,7 @@
 // The states in a plane: some observed questions as dots, and the way of this one through its steps.
 import { html, useState, useJson, useWidth, Loading, Trouble, percent, runPath, relationWay, isInverse, go } from "./lib.js";
-import { questionAddress } from "./ask.js";
+import { questionAddress, questionText } from "./ask.js";
+import { Picture } from "./take.js";
 
 const PAD = 34; // pixels beside the drawing
 
@@ -38,7 +39,7 @@ function Plane({ run, data, at, show, trail }) {
   };
   const line = data.path.map(([px, py], place) => `${place ? "L" : "M"}${x(px).toFixed(1)} ${y(py).toFixed(1)}`).join("");
   const read = held === null ? null : data.points[held];
-  return html`<div class="plane" ref=${ref}>
+  return html`<div class="plane" ref=${ref}><${Picture} name=${`way ${questionText(data.question)}`}>
     <svg width=${width} height=${height} tabindex="0" role="group" aria-label=${`The state at each of ${data.path.length} steps among ${data.points.length} observed questions; arrow keys go from dot to dot, Enter asks one`}
       onKeyDown=${onKey} onMouseMove=${locate} onMouseLeave=${() => setHeld(null)} onClick=${() => read && visit(read)} class=${read ? "pointed" : ""}>
       <line class="grid" x1=${PAD} x2=${width - 8} y1=${height - 24} y2=${height - 24} /><line class="grid" x1=${PAD} x2=${PAD} y1="8" y2=${height - 24} />
@@ -49,7 +50,7 @@ function Plane({ run, data, at, show, trail }) {
       ${data.path.map(([px, py], place) => html`<g key=${place} class=${`stop-${place + 1 === at ? "now" : "other"}`} onClick=${(event) => { event.stopPropagation(); show(place + 1); }}>
         <circle cx=${x(px)} cy=${y(py)} r="10" /><text x=${x(px)} y=${y(py) + 4} text-anchor="middle">${place + 1}</text></g>`)}
       ${read && html`<circle class="held" cx=${x(read.x)} cy=${y(read.y)} r="7" />`}
-    </svg>
+    </svg><//>
     <p class="small plane-read" aria-live="polite">${read ? html`<b><${Observed} point=${read} /></b>${read.near.length > 0 && ` · among the nearest at step ${read.near.join(", ")}`}` : html`<span class="soft">Point at a dot, or focus the map and use the arrow keys, to read which observed question it is; click or Enter asks it.</span>`}</p>
     <p class="legend small soft"><span class="dot-key way"></span> this question, by step <span class="dot-key near"></span> nearest at step ${at} <span class="dot-key same"></span> same relation <span class="dot-key"></span> others</p>
     <p class="small soft">The plane in which the states of observed questions differ most; what is far apart in other directions can look near.</p></div>`;

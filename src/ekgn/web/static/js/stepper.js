@@ -19,7 +19,7 @@ export function usePlayer(count, start) {
   return { at, playing, show, toggle };
 }
 
-export function Stepper({ run, reply, player, active, setActive, trail }) {
+export function Stepper({ run, reply, player, hidden, active, setActive, trail }) {
   const { explanation, themes } = reply;
   const { at, playing, show, toggle } = player;
   const { steps, answering_step: answering } = explanation;
@@ -36,7 +36,7 @@ export function Stepper({ run, reply, player, active, setActive, trail }) {
       <ol class="steps" aria-label="Steps">${steps.map((one) => html`<${StepTab} key=${one.number} step=${one} shown=${one.number === at} answers=${one.number === answering} show=${show} />`)}</ol></div>
     <p class="visually-hidden" role="status">${changeWords(step, before)}</p>
     <div class="stage card" data-shown=${at}>
-      <div><h3>What it thinks</h3><${Tops} run=${run} step=${step} before=${before} active=${active} setActive=${setActive} trail=${trail} /></div>
+      <div><h3>What it thinks</h3><${Tops} run=${run} step=${step} before=${before} hidden=${hidden} active=${active} setActive=${setActive} trail=${trail} /></div>
       <div class="looks"><h3>${step.attention_all.length ? "Where it looks in memory" : "It looks no further"}</h3>
         ${step.attention_all.length > 0 && html`<${Reading} key=${at} step=${step} />
           <${AttentionStrip} weights=${step.attention_all} themes=${themes} strongest=${step.attention} before=${before?.attention_all} />`}
@@ -64,13 +64,14 @@ function Moved({ now, before }) {
   if (!before) return null;
   const was = before.answers.find((answer) => answer.id === now.id)?.rank;
   if (was === now.rank) return html`<span class="change"></span>`;
-  if (was === undefined || was > SHOWN) return html`<span class="change up" title="not among these at the step before">new</span>`;
+  if (was === undefined) return html`<span class="change up" title="not among these at the step before">new</span>`;
   return html`<span class=${`change ${was > now.rank ? "up" : "down"}`} title=${`was ${was} at the step before`}>${was > now.rank ? "▲" : "▼"}${Math.abs(was - now.rank)}</span>`;
 }
 
-function Tops({ run, step, before, active, setActive, trail }) {
+function Tops({ run, step, before, hidden, active, setActive, trail }) {
+  const shown = step.answers.filter((answer) => !hidden || !answer.known).slice(0, SHOWN);
   const top = Math.max(step.answers[0].share, 1e-9);
-  return html`<ol class="tops">${step.answers.slice(0, SHOWN).map((answer) => html`<li key=${answer.id}
+  return html`<ol class="tops">${shown.map((answer) => html`<li key=${answer.id}
     class=${active === answer.id ? "active" : ""} onMouseEnter=${() => setActive(answer.id)} onMouseLeave=${() => setActive(null)}>
     <span class="rank">${answer.rank}</span>
     <${Link} href=${runPath(run.name, "entity", { entity: answer.id })} trail=${trail}><bdi>${answer.label}</bdi><//><${Known} split=${answer.known} /><${Moved} now=${answer} before=${before} />
