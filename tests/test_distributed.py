@@ -18,6 +18,7 @@ from ekgn.checkpoint import RunFolder, load_tensors, read_lines
 from ekgn.distributed import Group
 from ekgn.errors import EkgnError
 from ekgn.kbc.graph import KnowledgeGraph
+from ekgn.kbc.model import shards
 from ekgn.kbc.ranking import rank_split
 from ekgn.kbc.run import KbcRun
 from ekgn.kbc.task import KbcTask
@@ -183,6 +184,17 @@ def test_parts_cover_everything_once() -> None:
         groups = [Group(rank, 5) for rank in range(5)]
         assert [i for g in groups for i in range(count)[g.part(count)]] == list(range(count))
         assert sum(g.owned(count) for g in groups) == count
+
+
+def test_tables_are_divided_by_a_rule() -> None:
+    two, exact = Group(1, 2), ranks.cases()["exact"].model_copy(update={"batch_size": 400})
+    sampled = exact.model_copy(update={"negatives": 2000, "embedding_dim": 256})
+    assert not shards(10_000, exact, Group())  # alone
+    assert shards(10_000, exact, two)  # 400 outputs are exchanged, not 10,000 gradients
+    assert not shards(300, exact, two)
+    assert not shards(10**6, sampled, two)  # 2 GB with Adagrad's sums, of 2 x 2**30
+    assert shards(2 * 10**6, sampled, two)
+    assert not shards(2 * 10**6, sampled.model_copy(update={"tables": "replicated"}), two)
 
 
 def test_of_two_states_the_later_one_is_read(several: dict[int, Path], tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -93,21 +93,24 @@ class Optimizers:
 
     def update(self, loss: Tensor, rate_factor: float) -> Touched:
         """One update by the gradient of `loss`; returns the rows each table had changed."""
-        self.backward(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.add_up([])
         return self.step(rate_factor)
 
-    def backward(self, loss: Tensor, besides: Callable[[], Tensor] | None = None) -> Tensor:
-        """The gradient of the loss, and numbers made after it, both added up over the processes."""
-        loss.backward()  # type: ignore[no-untyped-call]
-        told = besides() if besides else loss.new_empty(0)
-        if self._group.size > 1:
-            grads = [p.grad for p in self.dense if p.grad is not None]
-            flat = torch.cat([told.new_empty(0, dtype=loss.dtype), *(g.flatten() for g in grads)])
-            self._group.sum(told, *([flat] if grads else []))
-            parts = torch.split(flat, [grad.numel() for grad in grads])
-            for grad, part in zip(grads, parts, strict=True):
-                grad.copy_(part.view_as(grad))
-        return told
+    def add_up(self, numbers: list[float]) -> list[float]:
+        """Sum the dense gradients over the processes, and some numbers with them."""
+        if self._group.size == 1:
+            return numbers
+        grads = [p.grad for p in self.dense if p.grad is not None]
+        flat = [torch.cat([grad.flatten() for grad in grads])] if grads else []
+        told = torch.tensor(numbers, dtype=torch.float64)
+        self._group.sum(told, *flat)
+        sizes = [grad.numel() for grad in grads]
+        parts = [part for whole in flat for part in torch.split(whole, sizes)]
+        for grad, part in zip(grads, parts, strict=True):
+            grad.copy_(part.view_as(grad))
+        summed: list[float] = told.tolist()
+        return summed
 
     def step(self, rate_factor: float) -> Touched:
         """One update by the gradient there is; returns the rows each table had changed."""

@@ -163,11 +163,12 @@ class Trainer:
         after a validation: the state is saved, and KeyboardInterrupt raised.
         """
         with ExitStack() as stack, StopSignals() as signals:
-            self.group.by_first(lambda: self._hold(stack))
+            self.group.by_first(lambda: stack.enter_context(locked(self.run.path)))
             if self.group.by_first(lambda: resume or self._is_restarted()):
                 self._resume()
             else:
                 self.group.by_first(self._begin)
+            self.group.by_first(lambda: self._open_board(stack))
             torch.set_flush_denormal(True)  # a sure softmax makes them: products with them crawl
             try:
                 self._train(signals)
@@ -184,9 +185,7 @@ class Trainer:
             self.group.by_first(self._write_record)
         return self.progress
 
-    def _hold(self, stack: ExitStack) -> None:
-        """Keep other trainings out of the run folder, and open the board."""
-        stack.enter_context(locked(self.run.path))
+    def _open_board(self, stack: ExitStack) -> None:
         if self.settings.tensorboard:
             self._board = _summary_writer(self.run.path)
             stack.callback(self._board.close)
@@ -237,24 +236,22 @@ class Trainer:
         return min(self.progress.seconds / budget, 1.0) if budget else 0.0
 
     def update(self, signals: StopSignals | None = None) -> None:
-        """One update. Dropout and the like draw from a stream that only the step decides."""
+        """One update. Dropout and the like draw from a stream that only the step decides.
+
+        Summed over the processes: the loss, the wish to stop, and the clock of the first one.
+        """
         progress = self.progress
         self._seed(self.group.rank)
         loss, share = self._loss(progress.step, self._done())
-
-        def told() -> Tensor:
-            """What all processes are to know; the clock is the first one's."""
-            numbers = [
+        (share.of_loss * loss.total).backward()
+        value, reward, stop, seconds = self.optimizers.add_up(
+            [
                 share.of_loss * loss.total.item(),
                 share.of_reward * loss.expected_reward.item(),
                 float(signals is not None and signals.wanted),
                 self._clock() if self.group.is_first else 0.0,
             ]
-            return torch.tensor(numbers, dtype=torch.float64)
-
-        agreed = self.optimizers.backward(share.of_loss * loss.total, told)
-        value, reward, stop, progress.seconds = agreed.tolist()
-        self._stop = stop > 0
+        )
         if not math.isfinite(value):
             raise self.group.error(
                 f"The loss is {value} at step {progress.step}: the training diverged. "
@@ -264,6 +261,7 @@ class Trainer:
         progress.expected_reward = _smooth(progress.expected_reward, reward)
         self.model.constrain(self.optimizers.step(self._rate_factor()))
         progress.step += 1
+        progress.seconds, self._stop = seconds, stop > 0
 
     def _loss(self, step: int, done: float) -> tuple[Any, Share]:
         """The loss of this process's part of a batch, and how much of the batch that is."""
