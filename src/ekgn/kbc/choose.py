@@ -26,13 +26,15 @@ from ekgn.kbc.batches import Batches
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.ranking import Metrics, filter_answers, rank_split
+from ekgn.kbc.sampled import measured, rank_sampled
 from ekgn.kbc.settings import STEPS, KbcSettings
 from ekgn.optimizers import Optimizers, rate_factor
 
 log = logging.getLogger(__name__)
 
 EXACT_OPERATIONS = 4e13  # of an epoch: beyond it the softmax is sampled
-SIZES, SIZED_OPERATIONS = (800, 400, 256), 1.1e13  # the largest size with such an exact epoch
+SIZES, SIZED_OPERATIONS = (800, 400), 1.1e13  # the largest size with such an exact epoch,
+PLAIN, SMALL, NUMBERS = 256, 128, 6.5e8  # else the first, or the other if a table has more numbers
 SAMPLED = 2_000
 # The values that leave a setting open.
 OPEN = {
@@ -45,7 +47,7 @@ OPEN = {
 }
 SPARED, SPARED_OF = 0.05, 40_000  # share of the facts held out for the steps, of at least so many
 PENALTIES = (0.003, 0.05, 0.1)
-TRIED_SIZE, TRIED_UPDATES, TRIED_FACTS = 128, 800, 2_000
+TRIED_SIZE, TRIED_UPDATES, MOST_UPDATES, TRIED_FACTS = 128, 800, 20_000, 2_000
 TRIED_OPERATIONS = 8e11  # of a trial: up to here it is as large and long as the training will be
 STRONG, RATE, STRONG_RATE = 0.02, 0.1, 0.3  # the rate under penalties from STRONG on
 EFFICIENCY = 0.75  # of the product rate, in a whole training
@@ -100,7 +102,10 @@ def by_counts(graph: KnowledgeGraph, settings: KbcSettings) -> dict[str, float]:
     operations = 6.0 * queries * graph.num_entities  # of an epoch, for each number of a vector
     found = {
         "batch_size": min(400, max(32, queries // 300)),
-        "embedding_dim": next((k for k in SIZES if k * operations <= SIZED_OPERATIONS), SIZES[-1]),
+        "embedding_dim": next(
+            (size for size in SIZES if size * operations <= SIZED_OPERATIONS),
+            PLAIN if PLAIN * graph.num_entities <= NUMBERS else SMALL,
+        ),
     }
     size = settings.embedding_dim or found["embedding_dim"]
     found["negatives"] = 0 if size * operations <= EXACT_OPERATIONS else SAMPLED
@@ -170,20 +175,18 @@ def _try(graph: KnowledgeGraph, settings: KbcSettings, on_progress: OnProgress |
     model = KbcModel(graph.num_entities, graph.num_relations, settings)
     optimizers = Optimizers(model, settings)
     batches = Batches(Answers(graph.train, graph.num_relations), graph.num_entities, settings)
-    total = settings.epochs * len(batches)
+    total = min(settings.epochs * len(batches), MOST_UPDATES)
     for step in range(total):
         loss = model.loss(batches(*divmod(step, len(batches))), 0.0)
         optimizers.update(loss.total, rate_factor(step / total, settings.decay_from))
         if on_progress:
             on_progress(1, len(PENALTIES) * total)
-    ranks = rank_split(
-        scorer(model.eval()),
-        graph,
-        "valid",
-        known=filter_answers(graph, "valid"),
-        limit=TRIED_FACTS,
-        seed=settings.seed,
-    )
+    known, sampled = filter_answers(graph, "valid"), measured(graph, settings).candidates
+    drawn: Any = {"known": known, "limit": TRIED_FACTS, "seed": settings.seed}
+    if sampled:
+        ranks = rank_sampled(model.eval(), graph, "valid", sampled, **drawn)
+    else:
+        ranks = rank_split(scorer(model.eval()), graph, "valid", **drawn)
     found = Metrics.over(ranks.realistic, ranks.candidates)
     return Tried(
         settings.penalty, settings.learning_rate, found.hits_at_10, found.mrr, found.mean_rank
