@@ -57,6 +57,8 @@ def shots(address: str, question: dict[str, str]) -> list[tuple[str, str, tuple[
         ("neighbourhood", around, LAPTOP),
         ("entity", f"{base}/entity?{urlencode({'entity': asked['head']})}", LAPTOP),
         ("curate", f"{base}/curate?{urlencode(queue)}", LAPTOP),
+        ("compare", f"{base}/compare?{urlencode(asked)}", LAPTOP),
+        ("metrics", f"{base}/metrics", LAPTOP),
     ]
 
 

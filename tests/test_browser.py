@@ -74,6 +74,17 @@ def test_a_whole_visit(page: Any, address: str) -> None:
     expect(page.locator(".heat-read b").first).to_be_visible()
 
 
+def test_the_first_view_is_small(page: Any, address: str) -> None:
+    page.goto(address)
+    expect(page.locator(".example")).not_to_have_count(0)
+    sizes = page.evaluate(
+        """() => ["navigation", "resource"].flatMap(kind => performance.getEntriesByType(kind))
+            .map(one => one.encodedBodySize)"""
+    )
+    assert len(sizes) > 10
+    assert sum(sizes) < 150_000
+
+
 def test_a_link_shows_the_same_to_someone_else(page: Any, address: str) -> None:
     page.goto(f"{address}/runs/atlas/explain?head=%2Fm%2F003&relation=borders")
     expect(page.get_by_role("heading", level=1)).to_contain_text("France")

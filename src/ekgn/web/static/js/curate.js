@@ -146,5 +146,5 @@ function Exports({ run }) {
   const file = (verdict, form) => address(`/api/runs/${encodeURIComponent(run)}/decisions/export`, { verdict, form });
   return html`<p class="small">Accepted facts as ${["tsv", "csv", "nt"].map((form, place) => html`${place > 0 && ", "}<a key=${form} href=${file("accepted", form)} download>${form.toUpperCase()}</a>`)};
       rejected ones as <a href=${file("rejected", "tsv")} download>TSV</a>; <a href=${file("all", "csv")} download>all as CSV</a>.</p>
-    <p class="small soft">The run takes the accepted ones in without training anew: <code>ekgn extend RUN accepted.tsv</code>. Both teach the confidence: <code>ekgn complete RUN --refit</code> fits it anew with accepted facts as true and rejected ones as false.</p>`;
+    <p class="small soft">The run takes the accepted ones in without training anew: <code>ekgn extend RUN accepted.tsv</code>. Both teach the confidence: <code>ekgn complete RUN --out RUN/completed.tsv --refit</code> fits it anew with accepted facts as true and rejected ones as false.</p>`;
 }

@@ -100,7 +100,7 @@ export function Take({ twin }) {
   const made = snippets(twin);
   return html`<details class="take-away"><summary>Share and take away</summary>
     <p class="actions"><button onClick=${() => copy("Link", location.href)}>Copy link</button>${Object.entries(made).map(([name, text]) => html`<button key=${name} onClick=${() => copy(name, text)}>Copy ${name}</button>`)}<span role="status">${told}</span></p>
-    ${Object.entries(made).map(([name, text]) => html`<pre key=${name} tabindex="0" aria-label=${name}><code>${text}</code></pre>`)}</details>`;
+    ${Object.entries(made).map(([name, text]) => html`<pre key=${name} tabindex="0" role="group" aria-label=${name}><code>${text}</code></pre>`)}</details>`;
 }
 
 /** Answers as rows of a table. */
