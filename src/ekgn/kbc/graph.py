@@ -117,13 +117,13 @@ class KnowledgeGraph:
             words = (folder / "vocabulary.json").read_bytes()
             arrays, note = mapped(folder / "graph.safetensors")
             about = json.loads(words)
-            train, valid, test = (arrays[name].astype(np.int64, copy=False) for name in SPLITS)
+            digest = _digest(words, arrays)
         except FileNotFoundError as error:
             missing = Path(error.filename or folder / "graph.safetensors").name
             raise EkgnError(f"No graph in {folder}: {missing} is missing.") from None
         except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
             raise EkgnError(f"The graph in {folder} cannot be read: {error}.") from None
-        if note != {"sha256": _digest(words, arrays)}:
+        if note != {"sha256": digest}:
             raise EkgnError(
                 f"The graph in {folder} was changed or only half written: "
                 "vocabulary.json and graph.safetensors do not belong together."
@@ -134,6 +134,7 @@ class KnowledgeGraph:
             Vocabulary(**about[kind]) if kind in about else Vocabulary.of_arrays(kind, arrays)
             for kind in _KINDS
         )
+        train, valid, test = (arrays[name].astype(np.int64, copy=False) for name in SPLITS)
         graph = cls(about["name"], entities, relations, train, valid, test, about["source"])
         return graph.with_names(_added_names(folder))
 
@@ -180,7 +181,10 @@ def _added_names(folder: Path) -> Names:
 def _digest(words: bytes, arrays: dict[str, NDArray[Any]]) -> str:
     """One checksum over both files, so that a torn or changed pair is noticed."""
     digest = hashlib.sha256(words)
-    for name in (*SPLITS, *sorted(arrays.keys() - set(SPLITS))):
+    more = sorted(arrays.keys() - set(SPLITS))
+    for name in (*SPLITS, *more):
+        if more:  # format 1 had only the splits, and no word about them
+            digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
         digest.update(arrays[name].data)
     return digest.hexdigest()
 

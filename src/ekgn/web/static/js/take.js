@@ -1,6 +1,8 @@
 // Taking things away: the address, a picture as SVG or PNG, a table as CSV, the page as a command.
 import { html, useState, useRef } from "./lib.js";
 
+const SVG = "http://www.w3.org/2000/svg";
+
 function download(name, blob) {
   const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: name });
   link.click();
@@ -36,11 +38,11 @@ function alone(svg) {
     const style = getComputedStyle(one);
     KEPT.forEach((name) => made[place].setAttribute(name, style.getPropertyValue(name)));
   });
-  const ground = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  const ground = document.createElementNS(SVG, "rect");
   const [x, y] = [-12, -12]; // a margin
   for (const [name, value] of Object.entries({ x, y, width: width + 24, height: height + 24, fill: getComputedStyle(document.body).getPropertyValue("--card") })) ground.setAttribute(name, value);
   copy.prepend(ground);
-  for (const [name, value] of Object.entries({ xmlns: "http://www.w3.org/2000/svg", width: width + 24, height: height + 24, viewBox: `${x} ${y} ${width + 24} ${height + 24}` })) copy.setAttribute(name, value);
+  for (const [name, value] of Object.entries({ xmlns: SVG, width: width + 24, height: height + 24, viewBox: `${x} ${y} ${width + 24} ${height + 24}` })) copy.setAttribute(name, value);
   return { text: new XMLSerializer().serializeToString(copy), width: width + 24, height: height + 24 };
 }
 
