@@ -148,9 +148,7 @@ def _pair(pair: NearPair) -> RenderableType:
     """An observed pair in one line; a mark when it has the answer."""
     from rich.text import Text
 
-    from ekgn.kbc.memory_map import short_relation
-
-    text = Text(f"{pair.distance:6.2f}  [{pair.head.label}, {short_relation(pair.relation)}]")
+    text = Text(f"{pair.distance:6.2f}  {pair.question}")
     if pair.holds_answer:
         text.append(f"  has {pair.answers[0].label}", style="green")
     text.truncate(WIDTH - 12, overflow="ellipsis")

@@ -60,6 +60,14 @@ class NearPair:
     answer_count: int
     holds_answer: bool  # the target, or else the given answer, is among all its known answers
 
+    @property
+    def question(self) -> str:
+        """The pair as the small question it is: “France borders ?”"""
+        name = short_relation(self.relation.removeprefix("^"))
+        if self.relation.startswith("^"):
+            return f"“? {name} {self.head.label}”"
+        return f"“{self.head.label} {name} ?”"
+
 
 @dataclass(frozen=True)
 class StepAnswer:
@@ -400,11 +408,11 @@ def _what_lies_near(explanation: Explanation, subject: str) -> list[str]:
     first = pairs[0]
     names = [name.label for name in first.answers]
     said = (
-        f"When it answers, the nearest other question of training is {_question_of(first)} "
+        f"When it answers, the nearest other question of training is {first.question} "
         f"(distance {first.distance:.2f}), answered there with "
         f"{_listing(names, first.answer_count)}."
     )
-    holding = [_question_of(pair) for pair in pairs if pair.holds_answer]
+    holding = [pair.question for pair in pairs if pair.holds_answer]
     near = "the one other question" if len(pairs) == 1 else f"the {len(pairs)} other questions"
     if not holding:
         return [said, f"{subject} is not among the known answers of {near} near it."]
@@ -413,13 +421,6 @@ def _what_lies_near(explanation: Explanation, subject: str) -> list[str]:
         f"{subject} is a known answer of {_listing(holding, len(holding))}: "
         f"{len(holding)} of {near} near it.",
     ]
-
-
-def _question_of(pair: NearPair) -> str:
-    """A pair as the small question it is: France borders ?"""
-    name = short_relation(pair.relation.removeprefix("^"))
-    is_inverse = pair.relation.startswith("^")
-    return f"“? {name} {pair.head.label}”" if is_inverse else f"“{pair.head.label} {name} ?”"
 
 
 def _what_stopping_changes(explanation: Explanation) -> list[str]:

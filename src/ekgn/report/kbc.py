@@ -325,7 +325,7 @@ def _step(found: Explanation, step: Step) -> str:
 
 
 def _near(pair: NearPair) -> str:
-    words = _breakable(f"[{pair.head.label}, {short_relation(pair.relation)}]")
+    words = _breakable(pair.question)
     mark = " <small>has the answer</small>" if pair.holds_answer else ""
     return f"<span{_hit(pair.holds_answer)}>{words}</span> {pair.distance:.1f}{mark}"
 
