@@ -38,6 +38,7 @@ def test_what_is_given_is_kept(family: KnowledgeGraph) -> None:
 def test_validation_decides_the_penalty(
     family: KnowledgeGraph, monkeypatch: pytest.MonkeyPatch, operations: float, by: str
 ) -> None:
+    monkeypatch.setattr(choosing, "OWN_OPERATIONS", operations)
     monkeypatch.setattr(choosing, "TRIED_OPERATIONS", operations)
     monkeypatch.setattr(choosing, "TRIED_UPDATES", 10)
     steps: list[int] = []

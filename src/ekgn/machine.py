@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,16 @@ import torch
 from ekgn import __version__
 from ekgn.distributed import ALONE, Group, on_this_machine
 from ekgn.errors import EkgnError
+
+
+@contextmanager
+def without_denormals() -> Iterator[None]:
+    """Numbers next to 0 are 0: a sure softmax makes them, and products with them crawl."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def choose_device(name: str) -> torch.device:

@@ -37,7 +37,7 @@ from ekgn.config import Settings
 from ekgn.distributed import ALONE, Group, Share, is_restart, launch, world
 from ekgn.errors import EkgnError
 from ekgn.files import append_line, locked, replace_file, write_json
-from ekgn.machine import check_group, check_memory, choose_device, outline
+from ekgn.machine import check_group, check_memory, choose_device, outline, without_denormals
 from ekgn.optimizers import Optimizers, rate_factor
 from ekgn.records import environment
 from ekgn.signals import StopSignals
@@ -169,11 +169,8 @@ class Trainer:
             else:
                 self.group.by_first(self._begin)
             self.group.by_first(lambda: self._open_board(stack))
-            torch.set_flush_denormal(True)  # a sure softmax makes them: products with them crawl
-            try:
+            with without_denormals():
                 self._train(signals)
-            finally:
-                torch.set_flush_denormal(False)
             if self._is_stopped(signals):
                 self._save_state()
                 if not self.group.by_first(self.run.has_weights):

@@ -28,6 +28,7 @@ from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.ranking import Metrics, filter_answers, rank_split
 from ekgn.kbc.sampled import measured, rank_sampled
 from ekgn.kbc.settings import STEPS, KbcSettings
+from ekgn.machine import without_denormals
 from ekgn.optimizers import Optimizers, rate_factor
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,8 @@ OPEN = {
 SPARED, SPARED_OF = 0.05, 40_000  # share of the facts held out for the steps, of at least so many
 PENALTIES = (0.003, 0.05, 0.1)
 TRIED_SIZE, TRIED_UPDATES, MOST_UPDATES, TRIED_FACTS = 128, 800, 20_000, 2_000
-TRIED_OPERATIONS = 8e11  # of a trial: up to here it is as large and long as the training will be
+OWN_OPERATIONS = 1e11  # of a trial: up to here it is as large as the training will be,
+TRIED_OPERATIONS = 4e11  # and with small vectors up to here as long
 STRONG, RATE, STRONG_RATE = 0.02, 0.1, 0.3  # the rate under penalties from STRONG on
 EFFICIENCY = 0.75  # of the product rate, in a whole training
 OnProgress = Callable[[int, int], None]
@@ -154,7 +156,7 @@ def try_penalties(
     queries = len(Answers(graph.train, graph.num_relations))
     operations = 6.0 * queries * (settings.negatives or graph.num_entities)  # as in by_counts
     changes: dict[str, Any] = {"max_steps": 1}
-    if settings.epochs * operations * settings.embedding_dim > TRIED_OPERATIONS:
+    if settings.epochs * operations * settings.embedding_dim > OWN_OPERATIONS:
         changes["embedding_dim"] = small = min(TRIED_SIZE, settings.embedding_dim)
         enough = math.ceil(TRIED_UPDATES / math.ceil(queries / settings.batch_size))
         epochs = max(2, enough, int(TRIED_OPERATIONS / (operations * small)))
@@ -176,11 +178,12 @@ def _try(graph: KnowledgeGraph, settings: KbcSettings, on_progress: OnProgress |
     optimizers = Optimizers(model, settings)
     batches = Batches(Answers(graph.train, graph.num_relations), graph.num_entities, settings)
     total = min(settings.epochs * len(batches), MOST_UPDATES)
-    for step in range(total):
-        loss = model.loss(batches(*divmod(step, len(batches))), 0.0)
-        optimizers.update(loss.total, rate_factor(step / total, settings.decay_from))
-        if on_progress:
-            on_progress(1, len(PENALTIES) * total)
+    with without_denormals():
+        for step in range(total):
+            loss = model.loss(batches(*divmod(step, len(batches))), 0.0)
+            optimizers.update(loss.total, rate_factor(step / total, settings.decay_from))
+            if on_progress:
+                on_progress(1, len(PENALTIES) * total)
     known, sampled = filter_answers(graph, "valid"), measured(graph, settings).candidates
     drawn: Any = {"known": known, "limit": TRIED_FACTS, "seed": settings.seed}
     if sampled:

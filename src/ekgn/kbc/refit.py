@@ -31,6 +31,7 @@ from ekgn.kbc.descent import minimise
 from ekgn.kbc.model import KbcModel
 from ekgn.kbc.partition import Candidates, Workspace, log_partition
 from ekgn.kbc.products import cubes, product
+from ekgn.machine import without_denormals
 
 CANDIDATES = 2**16
 QUESTIONS = 4096  # training questions that stand for those an entity does not answer
@@ -96,13 +97,10 @@ class Refit:
         found = start_EK.clone()
         candidates = len(self._everyone.vectors_NK) + len(self.others.log_z_S)
         plain = [Case(case.entity, case.facts[case.facts[:, 1] != case.entity]) for case in cases]
-        torch.set_flush_denormal(True)  # a sure softmax makes them: products with them crawl
-        try:
+        with without_denormals():
             for chunk in _chunks(plain, candidates, self.rows_NK.shape[1]):
                 problem = _Problem(self, [plain[place] for place in chunk])
                 found[chunk] = minimise(problem.losses, found[chunk], ITERATIONS, tolerance)
-        finally:
-            torch.set_flush_denormal(False)
         return found
 
     def pulls(self, row: Tensor, direction: Tensor, entity: int, facts: Ints) -> Tensor:
