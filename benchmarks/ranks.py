@@ -12,7 +12,6 @@ import argparse
 import json
 import math
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -29,7 +28,7 @@ from ekgn.kbc.task import KbcTask
 from ekgn.records import environment
 from ekgn.tables import Column, Table
 from ekgn.trainer import Trainer
-from speed import TURNS, made_graph, medians, speed_settings
+from speed import TURNS, Told, made_graph, medians, speed_settings
 
 ENTITIES, RELATIONS, TRIPLES = 14_541, 237, 272_115
 # The default's sizes on FB15k-237; its steps are trained from 0.8 of the training on.
@@ -69,7 +68,7 @@ def measure(case: str, threads: int) -> None:
             print(json.dumps({"seconds": seconds, "processor": processor}), flush=True)
 
 
-class Workers:
+class Workers(Told):
     """Processes that have one training ready, and measure when told to."""
 
     def __init__(self, case: str, processes: int, threads: int) -> None:
@@ -78,24 +77,7 @@ class Workers:
         if processes > 1:
             run = "--standalone", f"--nproc-per-node={processes}"
             start[1:1] = ["-m", "torch.distributed.run", *run]
-        self._process = subprocess.Popen(
-            start,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
-        )
-
-    def turn(self, budget: float) -> dict[str, float]:
-        """What is measured in so many seconds."""
-        assert self._process.stdin and self._process.stdout
-        print(budget, file=self._process.stdin, flush=True)
-        found: dict[str, float] = json.loads(self._process.stdout.readline())
-        return found
-
-    def close(self) -> None:
-        """Let the processes end."""
-        self._process.communicate()
+        super().__init__(start, OMP_NUM_THREADS=str(threads))
 
 
 def compare(case: str, budget: float, count: int) -> dict[str, Any]:

@@ -226,18 +226,17 @@ PARTS: dict[str, Callable[..., Turn]] = {
 }
 
 
-class Worker:
-    """A process that has one part ready, and measures when told to."""
+class Told:
+    """A process that has something ready, and measures it when told to."""
 
-    def __init__(self, part: str, arguments: dict[str, Any]) -> None:
-        print(f"{part}, {arguments} ...", file=sys.stderr)
-        command = [sys.executable, __file__, "--part", part, "--arguments", json.dumps(arguments)]
+    def __init__(self, command: list[str], **variables: str) -> None:
+        env = {**os.environ, **variables}
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
         )
 
     def turn(self, budget: float) -> dict[str, float]:
-        """What the part measures in so many seconds."""
+        """What is measured in so many seconds."""
         assert self._process.stdin and self._process.stdout
         print(budget, file=self._process.stdin, flush=True)
         found: dict[str, float] = json.loads(self._process.stdout.readline())
@@ -246,6 +245,15 @@ class Worker:
     def close(self) -> None:
         """Let the process end."""
         self._process.communicate()
+
+
+class Worker(Told):
+    """One part of this benchmark in a process of its own."""
+
+    def __init__(self, part: str, arguments: dict[str, Any]) -> None:
+        print(f"{part}, {arguments} ...", file=sys.stderr)
+        given = ["--part", part, "--arguments", json.dumps(arguments)]
+        super().__init__([sys.executable, __file__, *given])
 
 
 def in_turn(
