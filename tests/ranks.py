@@ -7,6 +7,7 @@ A plan is a function of this file; its results are run folders and JSON files be
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -171,6 +172,16 @@ def hosts(folder: Path) -> None:
 
 PLANS = {"hosts": hosts, "same": same, "half": half, "whole": whole, "killed": killed}
 
+
+def left_threads() -> None:
+    """End in an error if threads of the group are left at the very end: they may abort it."""
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    if left := [name for name in names if "gloo" in name]:
+        print("Threads left at the end:", *left, file=sys.stderr, flush=True)
+        os._exit(3)
+
+
 if __name__ == "__main__":
+    atexit.register(left_threads)  # the first is called last
     for plan in sys.argv[1].split(","):
         PLANS[plan](Path(sys.argv[2]))

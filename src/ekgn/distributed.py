@@ -20,6 +20,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
+
+# Parts of PyTorch import it later, and its functions' defaults would then keep the group for good:
+# gloo's threads would outlive the interpreter, and abort the process as it ends.
+import torch.distributed.nn
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
