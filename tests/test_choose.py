@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import pytest
 
 from ekgn.kbc import choose as choosing
-from ekgn.kbc.choose import OPEN, PENALTIES, choose, rate_under
+from ekgn.kbc.choose import OPEN, PENALTIES, Tried, choose, rate_under
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.settings import KbcSettings
 
@@ -34,17 +36,18 @@ def test_what_is_given_is_kept(family: KnowledgeGraph) -> None:
     assert {one["learning_rate"] for one in why["tried"]} == {0.2}
 
 
-@pytest.mark.parametrize(("operations", "by"), [(1e15, "mrr"), (1.0, "hits_at_10")])
+@pytest.mark.parametrize(("operations", "by"), [(1e15, "mrr"), (1.0, "early")])
 def test_validation_decides_the_penalty(
     family: KnowledgeGraph, monkeypatch: pytest.MonkeyPatch, operations: float, by: str
 ) -> None:
     monkeypatch.setattr(choosing, "OWN_OPERATIONS", operations)
-    monkeypatch.setattr(choosing, "TRIED_OPERATIONS", operations)
-    monkeypatch.setattr(choosing, "TRIED_UPDATES", 10)
+    monkeypatch.setattr(choosing, "SMALL_OPERATIONS", operations)
+    monkeypatch.setattr(choosing, "SHORT_UPDATES", 10)
     steps: list[int] = []
     chosen, why = choose(family, left_open(), lambda _, total: steps.append(total))
     assert why["by"] == by
     tried = why["tried"]
     assert [one["penalty"] for one in tried] == list(PENALTIES)
-    assert chosen.penalty == max(tried, key=lambda one: one[by])["penalty"]
+    best = max((Tried(**one) for one in tried), key=attrgetter(by))
+    assert chosen.penalty == best.penalty
     assert len(steps) == steps[0]  # what was said to come came

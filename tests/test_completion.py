@@ -208,10 +208,24 @@ def test_a_fitted_confidence_is_shown_everywhere(run: KbcRun, tmp_path: Path) ->
     folder = tmp_path / "sure"
     shutil.copytree(run.path, folder)
     fitted = keep_confidence(KbcRun.load(folder))
-    found = fitted.predict(head="person_3", relation="next", top=3)
-    assert all(answer.confidence is not None for answer in found)
-    back = fitted.predict(tail="person_4", relation="next", top=1)[0]
-    assert back.confidence == pytest.approx(found[0].confidence)
+    questions = [
+        ("person_3", "next", "?"),
+        ("?", "next", "person_4"),
+        ("?", "after_next", "person_9"),
+    ]
+    for words, (_, found) in zip(questions, fitted.predict_many(questions, top=5), strict=True):
+        assert isinstance(found, list)
+        head, relation, tail = (None if word == "?" else word for word in words)
+        alone = fitted.predict(head, relation, tail, top=5)
+        for one, other in zip(found, alone, strict=True):
+            assert (one.confidence is None) == (one.known == "train")
+            if one.confidence is not None:
+                assert one.confidence == pytest.approx(other.confidence, abs=1e-3)
+                fact = [one.id if word == "?" else word for word in words]
+                scored = fitted.score([fact]).facts["confidence"][0]
+                assert one.confidence == pytest.approx(scored, abs=1e-3)
+    by_rule = fitted.predict("person_3", "next", top=5, rule="last")
+    assert all(answer.confidence is None for answer in by_rule), "it was fitted by another rule"
     facts = fitted.complete(min_confidence=0.3).facts
     levels = facts["confidence"].to_list()
     assert levels == sorted(levels, reverse=True) and min(levels) >= 0.3

@@ -156,12 +156,16 @@ def _in_words(chosen: dict[str, Any]) -> str:
         for name, value in chosen.items()
         if name not in ("tried", "by")
     )
-    tried, by = chosen.get("tried"), chosen.get("by", "hits_at_10")
+    tried = chosen.get("tried")
     if not tried:
         return values + "."
-    shown = [f"{one[by]:.3f}" if by == "mrr" else percent(one[by]) for one in tried]
+    if chosen["by"] == "mrr":
+        judged, shown = "MRR", [f"{one['mrr']:.3f}" for one in tried]
+    else:
+        judged = "hits@10 and mean rank"
+        shown = [f"{percent(one['hits_at_10'])} and {one['mean_rank']:,.0f}" for one in tried]
     reached = ", ".join(f"{one['penalty']:g} {it}" for one, it in zip(tried, shown, strict=True))
-    return f"{values} ({'MRR' if by == 'mrr' else 'hits@10'} of trials by penalty: {reached})."
+    return f"{values} ({judged} of trials by penalty: {reached})."
 
 
 def summary(run: Run) -> str:

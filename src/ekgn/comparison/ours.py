@@ -17,7 +17,7 @@ import ekgn
 from ekgn import api
 from ekgn.checkpoint import RunFolder
 from ekgn.comparison.budget import TRIAL, Budget, valid_hits
-from ekgn.kbc.choose import OPEN, PENALTIES, TRIED_SIZE, rate_under
+from ekgn.kbc.choose import OPEN, PENALTIES, SMALL_SIZE, rate_under
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.settings import KbcSettings
@@ -100,7 +100,7 @@ def _try(
     graph: KnowledgeGraph, settings: KbcSettings, penalty: float, budget: Budget
 ) -> dict[str, float]:
     """A short training of small vectors with one penalty, and what it reaches on validation."""
-    small = min(TRIED_SIZE, settings.embedding_dim)
+    small = min(SMALL_SIZE, settings.embedding_dim)
     rate = rate_under(penalty)
     changes = {"penalty": penalty, "learning_rate": rate, "embedding_dim": small, "max_steps": 1}
     task = KbcTask(graph, settings.model_copy(update=changes))

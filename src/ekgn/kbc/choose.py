@@ -2,10 +2,11 @@
 
 Sizes follow from counts, by the rules written here. The penalty does not: one graph is best learned
 by heart, another is not, and no count says which. So a few penalties are tried and validation
-decides. Trials have the run's own size and length where that takes seconds; else their vectors are
-small, and if that is not enough, they are short. Whole trainings are compared by MRR, short ones by
-hits@10: so early MRR would favour what starts fast. The learning rate follows from the penalty: one
-that holds the vectors small bears a higher rate.
+decides. Trials have the run's own size and length where that takes seconds, small vectors where
+that is enough; else they have the run's own size, a sampled softmax, and are short. Whole trainings
+are compared by MRR. So early, MRR would favour what starts fast: short ones are compared by hits@10
+and mean rank. The learning rate follows from the penalty: one that holds the vectors small bears a
+higher rate.
 """
 
 from __future__ import annotations
@@ -48,9 +49,11 @@ OPEN = {
 }
 SPARED, SPARED_OF = 0.05, 40_000  # share of the facts held out for the steps, of at least so many
 PENALTIES = (0.003, 0.05, 0.1)
-TRIED_SIZE, TRIED_UPDATES, MOST_UPDATES, TRIED_FACTS = 128, 800, 20_000, 2_000
-OWN_OPERATIONS = 1e11  # of a trial: up to here it is as large as the training will be,
-TRIED_OPERATIONS = 4e11  # and with small vectors up to here as long
+SMALL_SIZE, TRIED_FACTS = 128, 2_000
+OWN_OPERATIONS = 1e11  # of a trial: up to here it is as large and long as the training will be,
+SMALL_OPERATIONS = 1e12  # with small vectors up to here as long; else it is short:
+SHORT_EPOCHS, SHORT_UPDATES, MOST_UPDATES = 2, 1_000, 20_000  # at least, at least, at most
+RANK_SHARE = 0.1  # of the mean rank's logarithm, beside hits@10
 STRONG, RATE, STRONG_RATE = 0.02, 0.1, 0.3  # the rate under penalties from STRONG on
 EFFICIENCY = 0.75  # of the product rate, in a whole training
 OnProgress = Callable[[int, int], None]
@@ -66,6 +69,11 @@ class Tried:
     hits_at_10: float
     mrr: float
     mean_rank: float
+
+    @property
+    def early(self) -> float:
+        """What tells best, so early, how the whole training will end."""
+        return self.hits_at_10 - RANK_SHARE * math.log(self.mean_rank)
 
 
 def choose(
@@ -153,23 +161,37 @@ def try_penalties(
     """
     if not len(graph.valid):
         return [], "none"
-    queries = len(Answers(graph.train, graph.num_relations))
-    operations = 6.0 * queries * (settings.negatives or graph.num_entities)  # as in by_counts
-    changes: dict[str, Any] = {"max_steps": 1}
-    if settings.epochs * operations * settings.embedding_dim > OWN_OPERATIONS:
-        changes["embedding_dim"] = small = min(TRIED_SIZE, settings.embedding_dim)
-        enough = math.ceil(TRIED_UPDATES / math.ceil(queries / settings.batch_size))
-        epochs = max(2, enough, int(TRIED_OPERATIONS / (operations * small)))
-        if epochs < settings.epochs:
-            changes |= {"epochs": epochs, "decay_from": 1.0}
+    changes, by = _trial(graph, settings)
     tried = []
     for penalty in PENALTIES:
         rate = settings.learning_rate or rate_under(penalty)
         changes |= {"penalty": penalty, "learning_rate": rate}
         one = _try(graph, settings.model_copy(update=changes), on_progress)
-        log.info("penalty %g: validation hits@10 %.1f%%", penalty, 100 * one.hits_at_10)
+        log.info(
+            "penalty %g: validation hits@10 %.1f%%, mean rank %.0f, MRR %.3f",
+            penalty,
+            100 * one.hits_at_10,
+            one.mean_rank,
+            one.mrr,
+        )
         tried.append(one)
-    return tried, "hits_at_10" if "epochs" in changes else "mrr"
+    return tried, by
+
+
+def _trial(graph: KnowledgeGraph, settings: KbcSettings) -> tuple[dict[str, Any], str]:
+    """How a trial differs from the training, and the metric that judges it."""
+    changes: dict[str, Any] = {"max_steps": 1}
+    queries = len(Answers(graph.train, graph.num_relations))
+    # As in by_counts, of all epochs.
+    operations = 6.0 * settings.epochs * queries * (settings.negatives or graph.num_entities)
+    if operations * settings.embedding_dim <= OWN_OPERATIONS:
+        return changes, "mrr"
+    small = min(SMALL_SIZE, settings.embedding_dim)
+    if operations * small <= SMALL_OPERATIONS:
+        return {**changes, "embedding_dim": small}, "mrr"
+    epochs = max(SHORT_EPOCHS, math.ceil(SHORT_UPDATES * settings.batch_size / queries))
+    negatives = settings.negatives or min(SAMPLED, graph.num_entities)
+    return {**changes, "epochs": epochs, "decay_from": 1.0, "negatives": negatives}, "early"
 
 
 def _try(graph: KnowledgeGraph, settings: KbcSettings, on_progress: OnProgress | None) -> Tried:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -21,10 +20,11 @@ import torch
 from ekgn.distributed import world
 from ekgn.errors import EkgnError
 from ekgn.kbc.analysis import Analysis, analyze
-from ekgn.kbc.answers import Answers
+from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.completion import Choice, Completion, Confidence, complete, fit_confidence, given
 from ekgn.kbc.completion.asking import Asker
-from ekgn.kbc.completion.facts import given as said_of
+from ekgn.kbc.completion.facts import answered
+from ekgn.kbc.completion.roles import Bools
 from ekgn.kbc.explain import Explainer, Explanation
 from ekgn.kbc.extend import Extension, extend, undo
 from ekgn.kbc.graph import KnowledgeGraph
@@ -120,21 +120,7 @@ class KbcRun(Run):
         (head, ?, tail)."""
         if head is not None and tail is not None and relation is None:
             return self._predict_relation(self.entity(head), self.entity(tail), top, hide_known)
-        asked = self.query(head, relation, tail)
-        found = self.answers([asked], top, hide_known, rule)[0]
-        return self.confident(*asked, found) if rule is None and self.confidence else found
-
-    def confident(self, head: int, relation: int, found: Predictions) -> Predictions:
-        """The same answers with their confidence."""
-        assert self.confidence is not None
-        count, index_of = self.graph.num_relations, self.graph.entities.index_of
-        facts = [(head, relation, index_of[answer.id]) for answer in found]
-        if relation >= count:
-            facts = [(tail, relation - count, head) for head, _, tail in facts]
-        rows = np.array(facts, np.int64).reshape(-1, 3)
-        sure = self.confidence.of(said_of(self.asker, rows)).tolist()
-        pairs = zip(found, sure, strict=True)
-        return Predictions(replace(answer, confidence=value) for answer, value in pairs)
+        return self.answers([self.query(head, relation, tail)], top, hide_known, rule)[0]
 
     def predict_many(
         self,
@@ -152,8 +138,8 @@ class KbcRun(Run):
         group, batches = world(), given.batches(given.rows_of(questions), QUESTIONS)
         while shared := list(itertools.islice(batches, group.size)):
             own = shared[group.rank] if group.rank < len(shared) else []
-            for answered in group.every(self._answer(own, top, hide_known, rule)):
-                yield from answered
+            for answers in group.every(self._answer(own, top, hide_known, rule)):
+                yield from answers
 
     def _answer(
         self, lines: list[given.Line], top: int, hide_known: bool, rule: str | None
@@ -182,25 +168,24 @@ class KbcRun(Run):
         asked = Asked.of(self.model, heads, relations, rule)
         rows, known = np.array(hidden, np.int64).reshape(-1, 2).T
         best = self.search.best(asked, top, Hidden.of(rows, known))
-        values, indices = best.log_share_BP.exp().tolist(), best.entity_BP.tolist()
-        left = best.log_share_BP.isfinite().tolist()
-        entities = self.graph.entities
+        shares, entities = best.log_share_BP.exp().tolist(), best.entity_BP.cpu().numpy()
+        is_left = best.log_share_BP.isfinite().cpu().numpy()
+        sure = np.full(entities.shape, np.nan)
+        if self.confidence and rule in (None, self.settings.answer_rule):
+            row, place = np.nonzero(is_left & ~self._trained(heads, relations, entities))
+            facts = answered(self.asker, heads[row], relations[row], entities[row, place])
+            sure[row, place] = self.confidence.of(facts)
         return [
             Predictions(
-                Prediction(
-                    rank=place + 1,
-                    id=entities.ids[index],
-                    label=entities.labels[index],
-                    description=entities.descriptions[index],
-                    share=value,
-                    known=known.get(index),
+                Prediction.of(
+                    self.graph.entities, index, place + 1, share, known.get(index), chance
                 )
-                for place, (index, value, is_left) in enumerate(
-                    zip(row, chances, some, strict=True)
-                )
-                if is_left
+                for place, (index, share, chance) in enumerate(zip(*columns, strict=True))
+                if is_left[row, place]
             )
-            for row, chances, some, known in zip(indices, values, left, found, strict=True)
+            for row, (known, *columns) in enumerate(
+                zip(found, entities.tolist(), shares, sure.tolist(), strict=True)
+            )
         ]
 
     @cached_property
@@ -217,6 +202,16 @@ class KbcRun(Run):
     def index(self, cells: int = 0) -> About:
         """Make an index of the answers, and keep it with the run; raises if it finds too little."""
         return build_index(self, cells)
+
+    def _trained(self, heads: Ints, relations: Ints, entities_BP: Ints) -> Bools:
+        """Which of some answers to each query training has."""
+        known = self.known["train"]
+        return np.array(
+            [
+                np.isin(some, known.of(head, relation))
+                for head, relation, some in zip(heads, relations, entities_BP, strict=True)
+            ]
+        ).reshape(entities_BP.shape)
 
     def known_splits(self, head: int, relation: int) -> dict[int, str]:
         """The known answers of a query, each with the split it is in."""
@@ -243,14 +238,7 @@ class KbcRun(Run):
             r for r in chances.argsort(descending=True).tolist() if not (hide_known and r in known)
         ]
         return Predictions(
-            Prediction(
-                rank=place + 1,
-                id=names.ids[index],
-                label=names.labels[index],
-                description=names.descriptions[index],
-                share=float(chances[index]),
-                known=known.get(index),
-            )
+            Prediction.of(names, index, place + 1, float(chances[index]), known.get(index))
             for place, index in enumerate(order[:top])
         )
 

@@ -268,12 +268,7 @@ async def predict(
 ) -> schema.PredictReply:
     """The most probable tail, head or relation: give the other two parts of the fact."""
     question = run.question(head, relation, tail)
-    reply = (await _answers(site_of(request), run, [question], top, hide_known, rule))[0]
-    if rule is None and question[2] is not None and run.run.confidence:
-        reply.answers = await site_of(request).long(
-            run.run.confident, question[1], question[2], reply.answers
-        )
-    return reply
+    return (await _answers(site_of(request), run, [question], top, hide_known, rule))[0]
 
 
 @api.post("/runs/{run}/predict", tags=["answers"])

@@ -6,6 +6,7 @@ has that. A share is the softmax over all entities.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -57,6 +58,11 @@ class Asker:
         self._rule = run.settings.answer_rule
         if self._rule == "sample":
             self._rule = "mixture"  # its mean: a completion is the same every time
+
+    @cached_property
+    def degree(self) -> Ints:
+        """How many facts of training each entity is in."""
+        return np.bincount(self.graph.train[:, [0, 2]].ravel(), minlength=self.graph.num_entities)
 
     @torch.no_grad()
     def _asked(self, heads: Ints, roles: Ints) -> tuple[Asked, Ints, Ints]:

@@ -25,25 +25,34 @@ def candidates(asker: Asker, role: int, entities: Ints, choice: Choice) -> pl.Da
     considered = asker.roles.considered(role, choice)
     pairs, asked = asker.best(entities, role, choice.depth, considered)
     heads, answers = pairs.T
-    back = asker.places(answers, np.full(len(pairs), asker.roles.inverse(role)), heads)
-    rule = asker.by_rules(heads, np.full(len(pairs), role), answers)
-    if role < asker.graph.num_relations:
-        facts = np.stack([heads, np.full(len(pairs), role), answers], axis=1)
-        return _frame(asker, facts, asked, back, rule)
-    relation = np.full(len(pairs), asker.roles.inverse(role))
-    return _frame(asker, np.stack([answers, relation, heads], axis=1), back, asked, rule)
+    return answered(asker, heads, np.full(len(pairs), role), answers, asked)
 
 
 def given(asker: Asker, facts: Ints) -> pl.DataFrame:
     """Given facts, known or not."""
-    heads, relations, tails = facts.T
-    tail = asker.places(heads, relations, tails)
-    head = asker.places(tails, relations + asker.graph.num_relations, heads)
-    return _frame(asker, facts, tail, head, asker.by_rules(heads, relations, tails))
+    return answered(asker, *facts.T)
+
+
+def answered(
+    asker: Asker, heads: Ints, roles: Ints, answers: Ints, asked: Side | None = None
+) -> pl.DataFrame:
+    """The facts that answers to (head, role, ?) make, known or not."""
+    if asked is None:
+        asked = asker.places(heads, roles, answers)
+    count = asker.graph.num_relations
+    back = asker.places(answers, (roles + count) % (2 * count), heads)
+    rule = asker.by_rules(heads, roles, answers)
+    # Over an inverse the answer is the fact's head.
+    inverse = roles >= count
+    tail, head = (
+        Side(*(np.where(inverse, other, one) for one, other in zip(*sides, strict=True)))
+        for sides in ((asked, back), (back, asked))
+    )
+    ends = np.where(inverse, (answers, heads), (heads, answers))
+    return _frame(asker, np.stack([ends[0], roles % count, ends[1]], axis=1), tail, head, rule)
 
 
 def _frame(asker: Asker, facts: Ints, tail: Side, head: Side, rule: Floats) -> pl.DataFrame:
-    degree = np.bincount(asker.graph.train[:, [0, 2]].ravel(), minlength=asker.graph.num_entities)
     columns: dict[str, NDArray[Any]] = {
         "head": facts[:, 0],
         "relation": facts[:, 1],
@@ -60,8 +69,8 @@ def _frame(asker: Asker, facts: Ints, tail: Side, head: Side, rule: Floats) -> p
             f"{name}_step": side.step,
         }
     columns |= {
-        "head_degree": np.log1p(degree[facts[:, 0]]),
-        "tail_degree": np.log1p(degree[facts[:, 2]]),
+        "head_degree": np.log1p(asker.degree[facts[:, 0]]),
+        "tail_degree": np.log1p(asker.degree[facts[:, 2]]),
         "rule": rule,
     }
     return pl.DataFrame(columns)
