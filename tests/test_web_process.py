@@ -65,22 +65,42 @@ def wait_until_refused(port: int) -> None:
     pytest.fail("the server still takes connections a minute after SIGTERM")
 
 
+def begin_request(port: int) -> tuple[socket.socket, bytes]:
+    """A request of 20 questions that has begun, and the rest of it."""
+    body = json.dumps({"queries": [{"head": "France", "relation": "borders"}] * 20}).encode()
+    begun = socket.create_connection(("127.0.0.1", port), timeout=20)
+    head = (
+        "POST /api/runs/atlas/predict HTTP/1.1\r\nhost: localhost\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        "expect: 100-continue\r\n\r\n"
+    )
+    begun.sendall(head.encode())
+    assert begun.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    begun.sendall(body[:100])
+    return begun, body[100:]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_it_at_once_and_without_a_word(number: signal.Signals) -> None:
+    with process() as (server, _, port):
+        begun, _ = begin_request(port)
+        server.send_signal(number)
+        wait_until_refused(port)
+        assert server.poll() is None, "it waits for the rest of the request"
+        server.send_signal(number)
+        server.wait(timeout=120)
+        begun.close()
+        assert server.stderr
+        assert server.stderr.read() == ""
+
+
 def test_it_says_where_and_finishes_what_it_had_begun() -> None:
     with process() as (server, line, port):
         assert line.startswith("Exploring atlas at http://127.0.0.1:")
-        body = json.dumps({"queries": [{"head": "France", "relation": "borders"}] * 20}).encode()
-        begun = socket.create_connection(("127.0.0.1", port), timeout=20)
-        head = (
-            "POST /api/runs/atlas/predict HTTP/1.1\r\nhost: localhost\r\n"
-            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-            "expect: 100-continue\r\n\r\n"
-        )
-        begun.sendall(head.encode())
-        assert begun.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
-        begun.sendall(body[:100])
+        begun, rest = begin_request(port)
         server.send_signal(signal.SIGTERM)
         wait_until_refused(port)
-        begun.sendall(body[100:])
+        begun.sendall(rest)
         reply = http.client.HTTPResponse(begun)
         reply.begin()
         assert reply.status == 200

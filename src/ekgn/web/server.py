@@ -130,7 +130,9 @@ class Server(uvicorn.Server):
         handlers: dict[int, Any] = {}
 
         def stop(number: int, frame: FrameType | None) -> None:
-            self.force_exit = self.should_exit
+            if self.should_exit:
+                self.force_exit = True
+                logging.getLogger("uvicorn.error").disabled = True  # what is cut off now is no error
             self.should_exit = True
 
         try:
