@@ -131,8 +131,8 @@ class Server(uvicorn.Server):
 
         def stop(number: int, frame: FrameType | None) -> None:
             if self.should_exit:
-                self.force_exit = True
-                logging.getLogger("uvicorn.error").disabled = True  # what is cut off now is no error
+                self.force_exit = True  # what is cut off now is no error
+                logging.getLogger("uvicorn.error").disabled = True
             self.should_exit = True
 
         try:
