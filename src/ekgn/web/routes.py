@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -83,6 +83,21 @@ Kbc = Annotated[ServedKbc, Depends(_kbc)]
 Paths = Annotated[ServedPaths, Depends(_paths)]
 Node = Annotated[int | None, Query(ge=0, le=10**9, description="The number of a node.")]
 Text = Annotated[str | None, Query(max_length=schema.MAX_NAME, description="An id or a name.")]
+
+
+class Parts(NamedTuple):
+    """What is given of a fact, in words; what is not is asked for."""
+
+    head: str | None
+    relation: str | None
+    tail: str | None
+
+
+async def _parts(head: Text = None, relation: Text = None, tail: Text = None) -> Parts:
+    return Parts(head, relation, tail)
+
+
+Given = Annotated[Parts, Depends(_parts)]
 EntityName = Annotated[str, Query(max_length=schema.MAX_NAME, description="An id or a name.")]
 Top = Annotated[int, Query(ge=1, le=schema.MAX_TOP, description="How many answers.")]
 Rule = Annotated[
@@ -259,15 +274,13 @@ async def export(
 async def predict(
     request: Request,
     run: Kbc,
-    head: Text = None,
-    relation: Text = None,
-    tail: Text = None,
+    given: Given,
     top: Top = 10,
     hide_known: bool = False,
     rule: Rule = None,
 ) -> schema.PredictReply:
     """The most probable tail, head or relation: give the other two parts of the fact."""
-    question = run.question(head, relation, tail)
+    question = run.question(*given)
     return (await _answers(site_of(request), run, [question], top, hide_known, rule))[0]
 
 
@@ -320,9 +333,7 @@ async def _answers(
 async def explain(
     request: Request,
     run: Kbc,
-    head: Text = None,
-    relation: Text = None,
-    tail: Text = None,
+    given: Given,
     target: Text = None,
     top: Top = 10,
     nearest: Annotated[int, Query(ge=1, le=20, description="Observed pairs per step.")] = 3,
@@ -333,21 +344,21 @@ async def explain(
     Give the relation and the head or the tail; with all three, the tail is asked for and the given
     one is followed. `target` is an answer to follow through the steps.
     """
-    return await _explained(request, run, (head, relation, tail, target), top, nearest, rule)
+    return await _explained(request, run, given, target, top, nearest, rule)
 
 
 async def _explained(
     request: Request,
     run: ServedKbc,
-    asked: tuple[str | None, str | None, str | None, str | None],
+    given: Parts,
+    target: str | None = None,
     top: int = 10,
     nearest: int = 3,
     rule: str | None = None,
 ) -> schema.ExplainReply:
-    head, relation, tail, target = asked
-    if head is not None and tail is not None and relation is not None and target is None:
-        tail, target = None, tail
-    question, first, index, _ = run.question(head, relation, tail)
+    if target is None and None not in given:
+        given, target = given._replace(tail=None), given.tail
+    question, first, index, _ = run.question(*given)
     if index is None:
         message = "A question without relation has no steps to explain: ask /predict instead."
         raise Problem(422, "incomplete_question", message)
@@ -362,19 +373,16 @@ async def _explained(
 async def compare(
     request: Request,
     run: Kbc,
-    head: Text = None,
-    relation: Text = None,
-    tail: Text = None,
+    given: Given,
     other: Annotated[str | None, Query(max_length=200, description="Another run.")] = None,
     other_head: Text = None,
     other_relation: Text = None,
     other_tail: Text = None,
 ) -> schema.CompareReply:
     """Two questions side by side, of one run or of two; without another question, the same."""
-    first = head, relation, tail, None
-    second = other_head, other_relation, other_tail, None
+    second = Parts(other_head, other_relation, other_tail)
     against = run if other is None else await _kbc(request, other)
-    asked = [(run, first), (against, second if any(second) else first)]
+    asked = [(run, given), (against, second if any(second) else given)]
     return schema.CompareReply(
         sides=[
             schema.Side(run=side.summary, reply=await _explained(request, side, parts))
@@ -384,11 +392,9 @@ async def compare(
 
 
 @api.get("/runs/{run}/states", tags=["inside"])
-async def states(
-    request: Request, run: Kbc, head: Text = None, relation: Text = None, tail: Text = None
-) -> schema.StatesReply:
+async def states(request: Request, run: Kbc, given: Given) -> schema.StatesReply:
     """The states of a question by step, among those of observed questions, in a plane (PCA)."""
-    question, first, index, _ = run.question(head, relation, tail)
+    question, first, index, _ = run.question(*given)
     if index is None:
         raise Problem(422, "incomplete_question", "A way needs a relation, and a head or tail.")
     return await site_of(request).long(run.states, question, first, index)
@@ -398,9 +404,7 @@ async def states(
 async def what_if(
     request: Request,
     run: Kbc,
-    head: Text = None,
-    relation: Text = None,
-    tail: Text = None,
+    given: Given,
     target: Text = None,
     without: Annotated[Facts, Query(description="To take away: head | relation | tail.")] = (),
     added: Annotated[
@@ -408,7 +412,7 @@ async def what_if(
     ] = (),
 ) -> schema.WhatIfReply:
     """An answer without and with some training facts, or without each that counts most."""
-    question, first, index, _ = run.question(head, relation, tail)
+    question, first, index, _ = run.question(*given)
     if index is None:
         raise Problem(422, "incomplete_question", "A what-if needs a relation, and a head or tail.")
     goal = None if target is None else run.entity(target)
