@@ -9,7 +9,6 @@ random row, by the mean of all rows, and by a training on all that the extended 
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import time
 from collections.abc import Callable
@@ -21,7 +20,6 @@ import numpy as np
 import torch
 
 import ekgn
-from ekgn.files import write_json
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.extend import fitted
 from ekgn.kbc.graph import KnowledgeGraph, Vocabulary, load_graph
@@ -29,9 +27,8 @@ from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.ranking import Metrics, rank_split
 from ekgn.kbc.run import KbcRun
 from ekgn.kbc.task import KbcTask
-from ekgn.records import environment
+from measuring import measure_graphs
 
-ROOT = Path(__file__).resolve().parent.parent
 GIVEN = (1, 3, 5, 10)
 RANKED = 5  # facts of each removed entity that are never given
 
@@ -172,36 +169,11 @@ def record(name: str, entities: int, settings: dict[str, Any]) -> dict[str, Any]
             rows[str(count)] = measure(base, full, count, train)
             print(name, count, rows[str(count)], flush=True)
     return {
-        "graph": name,
         "removed": len(removed),
         "settings": same,
         "given": rows,
-        "environment": environment(torch.device("cpu")),
     }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="+")
-    parser.add_argument("--entities", type=int, default=60)
-    parser.add_argument("--epochs", type=int, default=25)
-    parser.add_argument("--embedding-dim", type=int, default=0)
-    parser.add_argument("--penalty", type=float, default=-1.0)
-    parser.add_argument("--threads", type=int, default=1)
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    settings = {
-        "epochs": given.epochs,
-        "embedding_dim": given.embedding_dim,
-        "penalty": given.penalty,
-        "threads": given.threads,
-        "valid_every": given.epochs,
-    }
-    for name in given.names:
-        write_json(
-            ROOT / "results" / "extend" / f"{name}.json", record(name, given.entities, settings)
-        )
 
 
 if __name__ == "__main__":
-    main()
+    measure_graphs(__doc__, "entities", 60, "extend", record)

@@ -11,9 +11,7 @@ much is chance.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -21,15 +19,13 @@ import numpy as np
 import torch
 
 import ekgn
-from ekgn.files import write_json
 from ekgn.kbc.answers import Ints
 from ekgn.kbc.graph import KnowledgeGraph, load_graph
 from ekgn.kbc.ranking import Metrics, filter_answers, rank_split
 from ekgn.kbc.run import KbcRun
 from ekgn.kbc.what_if import WhatIf
-from ekgn.records import environment
+from measuring import measure_graphs
 
-ROOT = Path(__file__).resolve().parent.parent
 TOP = 3  # facts that an explanation names
 
 Fact = tuple[int, int, int]
@@ -130,37 +126,12 @@ def record(name: str, count: int, settings: dict[str, Any]) -> dict[str, Any]:
             result[way]["drop"] = result["retrained"]["mrr"] - result[way]["mrr"]
             print(name, way, result[way], flush=True)
     return {
-        "graph": name,
         "answers": len(answers),
         "facts_each": TOP,
         "settings": same,
         "result": result,
-        "environment": environment(torch.device("cpu")),
     }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="+")
-    parser.add_argument("--answers", type=int, default=100)
-    parser.add_argument("--epochs", type=int, default=25)
-    parser.add_argument("--embedding-dim", type=int, default=0)
-    parser.add_argument("--penalty", type=float, default=-1.0)
-    parser.add_argument("--threads", type=int, default=1)
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    settings = {
-        "epochs": given.epochs,
-        "embedding_dim": given.embedding_dim,
-        "penalty": given.penalty,
-        "threads": given.threads,
-        "valid_every": given.epochs,
-    }
-    for name in given.names:
-        write_json(
-            ROOT / "results" / "faithful" / f"{name}.json", record(name, given.answers, settings)
-        )
 
 
 if __name__ == "__main__":
-    main()
+    measure_graphs(__doc__, "answers", 100, "faithful", record)

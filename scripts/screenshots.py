@@ -16,6 +16,9 @@ from urllib.parse import urlencode
 
 from ekgn.web.server import running
 
+CHROMIUM = next(
+    (path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None
+)
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -28,12 +31,6 @@ FLAGS = [
 ]
 LAPTOP, PHONE = (1280, 860), (390, 844)
 TALLEST = 1700  # of a picture; longer pages are cut
-
-
-def find_chromium() -> str | None:
-    """The Chromium of this machine."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    return next((path for name in names if (path := shutil.which(name))), None)
 
 
 def ask(address: str, path: str) -> Any:
@@ -66,11 +63,10 @@ def photograph(address: str, out: Path, question: dict[str, str]) -> None:
     """Open every page in Chromium and save it as web-NAME.png."""
     from playwright.sync_api import sync_playwright
 
-    chromium = find_chromium()
-    if not chromium:
+    if not CHROMIUM:
         raise SystemExit("error: no Chromium found. Install it with: apt-get install chromium")
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium, args=FLAGS)
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         for name, path, (width, height) in shots(address, question):
             page = browser.new_page(
                 viewport={"width": width, "height": height},

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from ekgn.web.server import running
+from screenshots import CHROMIUM, FLAGS
 from tests.web_material import run_folders
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-CHROMIUM = next(
-    (path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None
-)
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 needs_chromium = pytest.mark.skipif(
     CHROMIUM is None, reason="browser tests need Chromium: apt-get install chromium"
 )
