@@ -69,7 +69,7 @@ def train_row(
     run = api.train(graph, settings, preset="auto", out=work / f"{label}-{seed}")
     found = run.analyze("valid")
     kept = found.overall()
-    log.info("%s, seed %d: %s", label, seed, found.metrics[settings.answer_rule])
+    log.info("%s, seed %d: %s", label, seed, found.metrics[settings.readout])
     return {
         "label": label,
         "change": row,
@@ -130,10 +130,10 @@ def _graph(record: dict[str, Any]) -> str:
         if of[label]:
             lines.append(_line(words, [_main(row) for row in of[label]], first, of[label]))
         if label == "auto":
-            for rule in ("step:1", "last", "mixture"):
-                key = f"step:{first[0]['settings']['max_steps']}" if rule == "last" else rule
+            for readout in ("step:1", "last", "mixture"):
+                key = f"step:{first[0]['settings']['max_steps']}" if readout == "last" else readout
                 found = [row["analysis"]["metrics"][key] for row in first]
-                lines.append(_line(f"the same weights, {RULES[rule]}", found, first, []))
+                lines.append(_line(f"the same weights, {READOUTS[readout]}", found, first, []))
             found = [row["analysis"]["no_memory"]["argmax"] for row in first]
             lines.append(
                 _line("the same weights, attention replaced by its mean", found, first, [])
@@ -149,7 +149,7 @@ def _graph(record: dict[str, Any]) -> str:
     )
 
 
-RULES = {
+READOUTS = {
     "step:1": "answered at step 1",
     "last": "answered at the last step",
     "mixture": "all steps mixed by the gate",
@@ -158,7 +158,7 @@ RULES = {
 
 def _main(row: dict[str, Any]) -> dict[str, float]:
     """The metrics of the answers by the gate."""
-    found: dict[str, float] = row["analysis"]["metrics"][row["settings"]["answer_rule"]]
+    found: dict[str, float] = row["analysis"]["metrics"][row["settings"]["readout"]]
     return found
 
 

@@ -149,7 +149,7 @@ def _introduction(run: dict[str, Any]) -> str:
         f"{minutes:,.0f} minutes on {run['environment']['cores']} cores "
         f"({run['environment']['processor']}). On its {run['split']} split: hits@10 "
         f"{micro['hits_at_10']:.1%}, MRR {micro['mrr']:.3f}, mean rank {micro['mean_rank']:,.0f}, "
-        f"answer rule {settings['answer_rule']}. The same for any run:\n\n"
+        f"readout {settings['readout']}. The same for any run:\n\n"
         "```\n"
         "ekgn explain RUN --head H --relation R --target T\n"
         "ekgn memory RUN --plot memory.png\n"

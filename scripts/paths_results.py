@@ -95,8 +95,8 @@ def train_one(label: str, seed: int, work: Path, threads: int) -> None:
         run = api.train(graph_of(seed, work), changes, task="paths", out=folder)
     keys = list(DECODINGS) if label in ("EKGN", "seq2seq") and seed == 0 else [MAIN]
     for key in keys:
-        rule, beam, emit = key.removeprefix("test: ").split(", ")
-        run.evaluate("test", run.decoding(rule, int(beam.removeprefix("beam ")), emit))
+        readout, beam, emit = key.removeprefix("test: ").split(", ")
+        run.evaluate("test", run.decoding(readout, int(beam.removeprefix("beam ")), emit))
     for step in range(1, run.steps + 1 if run.steps > 1 else 1):
         run.evaluate("test", run.decoding(f"step:{step}"))
     write_json(RECORDS / f"{name}-seed{seed}.json", {**run.record, "label": label})

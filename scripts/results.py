@@ -1,6 +1,6 @@
 """Publish runs: evaluate them, keep their records in results/kbc, and write docs/results.md.
 
-    python scripts/results.py add RUN          # evaluate, by rule and by forced step, and keep
+    python scripts/results.py add RUN          # evaluate, by readout and by forced step, and keep
     python scripts/results.py add RUN --rules  # also with mined rules as a voice
     python scripts/results.py page             # write the page from the records alone
 
@@ -64,8 +64,8 @@ def add(run: Path, with_rules: bool) -> None:
     from ekgn import api
 
     loaded = api.load(run)
-    for rule in ("argmax", "mixture", "last", "step:1"):
-        loaded.evaluate("test", rule=rule)
+    for readout in ("argmax", "mixture", "last", "step:1"):
+        loaded.evaluate("test", readout=readout)
     loaded.rule_baseline("test")
     if with_rules:
         loaded.with_rules("test")
@@ -97,8 +97,8 @@ def _groups(records: list[Any]) -> dict[str, list[Any]]:
 
 def _over_seeds(group: list[Any]) -> tuple[list[Any], dict[str, float], float]:
     """The test metrics of each seed, their means, and the mean minutes of a training."""
-    rule = group[0]["settings"]["answer_rule"]
-    found = [record["evaluations"][f"test/{rule}"]["micro"] for record in group]
+    readout = group[0]["settings"]["readout"]
+    found = [record["evaluations"][f"test/{readout}"]["micro"] for record in group]
     mean = {key: fmean(micro[key] for micro in found) for key in found[0]}
     return found, mean, fmean(record["wall_seconds"] for record in group) / 60
 
@@ -226,11 +226,11 @@ def _details(record: dict[str, Any]) -> str:
     evaluations = record["evaluations"]
     analysis = record["analysis"]
     rows = [
-        [what + rule, _pair(metrics), f"{metrics['mrr']:.3f}"]
+        [what + readout, _pair(metrics), f"{metrics['mrr']:.3f}"]
         for what, found in (("", analysis["metrics"]), ("no memory, ", analysis["no_memory"]))
-        for rule, metrics in found.items()
+        for readout, metrics in found.items()
     ]
-    test = evaluations[f"test/{settings['answer_rule']}"]
+    test = evaluations[f"test/{settings['readout']}"]
     stops = analysis["stop"]["answering"]
     shares = ", ".join(f"step {step + 1}: {share:.1%}" for step, share in enumerate(stops))
     categories = [
@@ -245,11 +245,11 @@ def _details(record: dict[str, Any]) -> str:
         f"{record['parameters']:,} parameters, {settings['max_steps']} steps, "
         f"{settings['num_slots']} memory vectors, {settings['embedding_dim']} dimensions. "
         f"All settings are in its record.{_time_to_paper(record)}\n\n"
-        "Validation, by answer rule, at every forced step, and with the attention replaced by its "
+        "Validation, by readout, at every forced step, and with the attention replaced by its "
         "mean:\n\n"
-        + _table(["rule", "hits@10 / MR", "MRR"], rows)
+        + _table(["readout", "hits@10 / MR", "MRR"], rows)
         + f"\nWhere the validation queries stop (step of most weight): {shares}.\n\n"
-        f"Test by category, hits@10 / MR (`{settings['answer_rule']}`; mixture: "
+        f"Test by category, hits@10 / MR (`{settings['readout']}`; mixture: "
         f"{_pair(evaluations['test/mixture']['micro'])}):\n\n"
         + _table(["category", "head missing", "tail missing"], categories)
         + "\n"

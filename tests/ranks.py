@@ -42,7 +42,7 @@ def cases() -> dict[str, KbcSettings]:
     phases: dict[str, Any] = {"steps_from": 0.4, "tables_from": 0.7, "held_out": 0.2}
     exact = tiny_settings(**shared, **phases, penalty=0.01)
     sampled = exact.model_copy(
-        update={"negatives": 6, "answer_rule": "mixture", "clip_norm": 0.5, "seed": 4}
+        update={"negatives": 6, "readout": "mixture", "clip_norm": 0.5, "seed": 4}
     )
     paper = KbcSettings.build(
         "paper", None, {**shared, "embedding_dim": 8, "num_slots": 4, "threads": 1}

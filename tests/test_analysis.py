@@ -131,8 +131,8 @@ def test_one_step_has_no_memory_to_show(family: KnowledgeGraph) -> None:
 
 
 def test_metrics_are_those_of_the_ranking(run: KbcRun, found: Analysis) -> None:
-    for rule in ("argmax", "mixture", "step:1", "step:3"):
-        assert_metrics_of(found.metrics[rule], run.scorer(rule), run.graph, "test")
+    for readout in ("argmax", "mixture", "step:1", "step:3"):
+        assert_metrics_of(found.metrics[readout], run.scorer(readout), run.graph, "test")
     assert set(found.metrics) == {"argmax", "mixture", "step:1", "step:2", "step:3"}
 
 
@@ -204,9 +204,9 @@ def test_without_memory_changes_nothing_if_attention_is_already_even(
         model.network.memory.key.weight.zero_()  # every key is 0: attention is even
     found = analyze(family, model, "valid")
     assert found.lookups[0].effective_slots == pytest.approx(8, rel=1e-4)
-    for rule in ("argmax", "step:3"):
-        assert_metrics_of(found.metrics[rule], scorer(model, rule), family, "valid")
-        assert_metrics_of(found.no_memory[rule], scorer(model, rule), family, "valid")
+    for readout in ("argmax", "step:3"):
+        assert_metrics_of(found.metrics[readout], scorer(model, readout), family, "valid")
+        assert_metrics_of(found.no_memory[readout], scorer(model, readout), family, "valid")
 
 
 def test_one_step_is_analyzed_too(family: KnowledgeGraph) -> None:

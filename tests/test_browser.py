@@ -154,7 +154,7 @@ def test_the_neighbourhood_is_drawn_and_can_be_walked(page: Any, address: str) -
 def test_measurements_and_api_pages(page: Any, address: str) -> None:
     page.goto(f"{address}/runs/atlas/metrics")
     expect(page.locator(".curve path.line")).not_to_have_count(0)
-    expect(page.get_by_text("test, rule argmax")).to_be_visible()
+    expect(page.get_by_text("test, readout argmax")).to_be_visible()
     page.goto(f"{address}/api-docs")
     expect(page.get_by_text("/api/runs/{run}/explain")).to_be_visible()
 

@@ -91,7 +91,7 @@ def test_predict_the_head_and_the_relation(family_run: Path) -> None:
         (["--head", "person_3"], "A question needs a relation and either a head or a tail"),
         (["--head", "person_3", "--relation", "next", "--tail", "person_4"], "A question needs"),
         (["--head", "person_3", "--relation", "next", "--top", "0"], "at least one answer"),
-        (["--head", "person_3", "--relation", "next", "--rule", "b"], "Unknown answer rule 'b'"),
+        (["--head", "person_3", "--relation", "next", "--readout", "b"], "Unknown readout 'b'"),
     ],
 )
 def test_bad_questions_are_answered_clearly(

@@ -224,8 +224,8 @@ def test_a_fitted_confidence_is_shown_everywhere(run: KbcRun, tmp_path: Path) ->
                 fact = [one.id if word == "?" else word for word in words]
                 scored = fitted.score([fact]).facts["confidence"][0]
                 assert one.confidence == pytest.approx(scored, abs=1e-3)
-    by_rule = fitted.predict("person_3", "next", top=5, rule="last")
-    assert all(answer.confidence is None for answer in by_rule), "it was fitted by another rule"
+    by_last = fitted.predict("person_3", "next", top=5, readout="last")
+    assert all(answer.confidence is None for answer in by_last), "it was fitted by another readout"
     facts = fitted.complete(min_confidence=0.3).facts
     levels = facts["confidence"].to_list()
     assert levels == sorted(levels, reverse=True) and min(levels) >= 0.3

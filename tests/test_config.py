@@ -42,8 +42,8 @@ def test_flags_win_over_the_file_and_the_file_over_the_preset(tmp_path: Path) ->
         ({"num_slots": 0}, r"num_slots = 0: Input should be greater than or equal to 1"),
         ({"num_slots": "many"}, r"num_slots = 'many': .*valid integer"),
         ({"first_answer": "sum"}, r"first_answer = 'sum': Input should be 'concatenation', 'dist"),
-        ({"answer_rule": "best"}, r"Unknown answer rule 'best': expected argmax, mixture"),
-        ({"answer_rule": "step:9"}, r"step:N with N from 1 to 5"),
+        ({"readout": "best"}, r"Unknown readout 'best': expected argmax, mixture"),
+        ({"readout": "step:9"}, r"step:N with N from 1 to 5"),
     ],
 )
 def test_a_bad_setting_is_one_clear_error(values: dict[str, object], message: str) -> None:

@@ -84,17 +84,17 @@ def test_steps_are_the_record(run: KbcRun, explanation: Explanation) -> None:
 
 def test_answers_are_the_predictions(run: KbcRun, explainer: Explainer) -> None:
     head, relation, _ = run.graph.test[0].tolist()
-    for rule in ("argmax", "mixture", "last", "step:2"):
-        found = explainer.explain(head, relation, top=4, rule=rule)
-        predicted = run.answers([(head, relation)], top=30, rule=rule)[0]
+    for readout in ("argmax", "mixture", "last", "step:2"):
+        found = explainer.explain(head, relation, top=4, readout=readout)
+        predicted = run.answers([(head, relation)], top=30, readout=readout)[0]
         assert_same_answers(
             [(a.id, a.share) for a in found.answers[:4]],
             [(p.id, p.share) for p in predicted[:4]],
         )
         known = {p.id: p.known for p in predicted}
         assert all(answer.known == known[answer.id] for answer in found.answers)
-    assert explainer.explain(head, relation, rule="step:2").answering_step == 2
-    assert explainer.explain(head, relation, rule="last").answering_step == 3
+    assert explainer.explain(head, relation, readout="step:2").answering_step == 2
+    assert explainer.explain(head, relation, readout="last").answering_step == 3
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
@@ -201,7 +201,7 @@ def test_reasons_say_what_stopping_earlier_changes(family: KnowledgeGraph) -> No
     changed = [
         (found, step)
         for head in range(30)
-        for found in [untrained.explain(head, 0, rule="last")]
+        for found in [untrained.explain(head, 0, readout="last")]
         for step in found.steps[:-1]
         if step.answers[0].id != found.answers[0].id
     ]
@@ -211,7 +211,7 @@ def test_reasons_say_what_stopping_earlier_changes(family: KnowledgeGraph) -> No
         stopped = said.split(" it would say ")[0]
         assert stopped.startswith("Stopped at step ") and str(step.number) in stopped
         assert f"{step.answers[0].share:.1%}" in said
-    at_once = untrained.explain(0, 0, rule="step:1").reasons
+    at_once = untrained.explain(0, 0, readout="step:1").reasons
     assert "It stops at the first step: nothing was looked up for this answer." in at_once
 
 
@@ -249,8 +249,8 @@ def test_bad_indices_and_counts(explainer: Explainer) -> None:
             explainer.explain(*query)
     with pytest.raises(EkgnError, match="at least one answer and one pair"):
         explainer.explain(0, 0, top=0)
-    with pytest.raises(EkgnError, match="Unknown answer rule 'step:9'"):
-        explainer.explain(0, 0, rule="step:9")
+    with pytest.raises(EkgnError, match="Unknown readout 'step:9'"):
+        explainer.explain(0, 0, readout="step:9")
 
 
 def test_command_prints_steps_within_100_columns(family_run: Path) -> None:

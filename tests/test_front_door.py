@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -234,3 +235,13 @@ def test_paths_are_trained_by_the_same_function(tmp_path: Path) -> None:
     data.save(tmp_path / "data")
     trained = ekgn.train(tmp_path / "data", small, task="paths", out=tmp_path / "run", seed=3)
     assert isinstance(trained, PathsRun) and trained.record["overrides"]["seed"] == 3
+
+
+def test_a_run_made_before_a_setting_was_renamed_is_read(family_run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "before"
+    shutil.copytree(family_run, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["settings"]["answer_rule"] = "mixture"
+    del config["settings"]["readout"]
+    (folder / "config.json").write_text(json.dumps(config))
+    assert ekgn.load(folder).settings.readout == "mixture"

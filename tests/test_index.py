@@ -63,16 +63,16 @@ def run(made: KnowledgeGraph, tmp_path_factory: pytest.TempPathFactory) -> KbcRu
 QUERIES = np.array([3, 40, 7, 900]), np.array([0, 5, 2, 1])
 
 
-@pytest.mark.parametrize("rule", ["argmax", "mixture", "last"])
-def test_blocks_give_what_the_whole_matrix_gives(run: KbcRun, rule: str) -> None:
+@pytest.mark.parametrize("readout", ["argmax", "mixture", "last"])
+def test_blocks_give_what_the_whole_matrix_gives(run: KbcRun, readout: str) -> None:
     hidden = Hidden.of(np.array([0, 0, 2, 3]), np.array([5, 900, 3, 0]))
-    shares = scorer(run.model, rule)(*QUERIES).log_softmax(dim=1)
+    shares = scorer(run.model, readout)(*QUERIES).log_softmax(dim=1)
     answers = np.array([17, 900, 2, 1199])
     rows = np.array([0, 0, 1, 3])
     expected = shares[torch.from_numpy(rows), torch.from_numpy(answers)]
     shares[hidden.rows, hidden.entities] = -torch.inf
     above = (shares[torch.from_numpy(rows)] > expected[:, None]).sum(dim=1).numpy()
-    asked = Asked.of(run.model, *QUERIES, rule)
+    asked = Asked.of(run.model, *QUERIES, readout)
     for block in (1024 * 32, 2**30):  # two blocks, and one
         search = ExactSearch(run.model, block_bytes=block)
         best = search.best(asked, 7, hidden)

@@ -358,15 +358,15 @@ def test_the_sample_stands_for_all_entities(family: KnowledgeGraph) -> None:
     assert torch.allclose(torch.stack(drawn).mean(dim=0), wrong_BN.sum(dim=1), rtol=0.1)
 
 
-@pytest.mark.parametrize("rule", ["argmax", "mixture", "last", "step:2"])
-def test_scores_rank_as_the_weighted_probabilities(family: KnowledgeGraph, rule: str) -> None:
+@pytest.mark.parametrize("readout", ["argmax", "mixture", "last", "step:2"])
+def test_scores_rank_as_the_weighted_probabilities(family: KnowledgeGraph, readout: str) -> None:
     model = make_model(family, tiny_settings()).eval()
     heads = torch.arange(10)
     with torch.no_grad():
         record = model(heads, heads % 3)
-        scores = model.scores(record, rule).softmax(dim=1)
+        scores = model.scores(record, readout).softmax(dim=1)
         by_step = torch.softmax(record.outputs_TBK @ model.answers.weight.T, dim=2)
-        expected = (step_weights(record, rule)[:, :, None] * by_step).sum(dim=0)
+        expected = (step_weights(record, readout)[:, :, None] * by_step).sum(dim=0)
     assert torch.allclose(scores, expected, atol=1e-6)
 
 

@@ -120,11 +120,11 @@ def test_too_many_names_are_said() -> None:
         triple_keys(np.zeros((1, 3), np.int64), 15_000, 86_000_000)
 
 
-@pytest.mark.parametrize("rule", ["argmax", "mixture"])
-def test_a_sample_of_all_entities_gives_the_exact_ranks(run: KbcRun, rule: str) -> None:
+@pytest.mark.parametrize("readout", ["argmax", "mixture"])
+def test_a_sample_of_all_entities_gives_the_exact_ranks(run: KbcRun, readout: str) -> None:
     graph = run.graph
-    exact = rank_split(scorer(run.model, rule), graph, "test")
-    found = rank_sampled(run.model, graph, "test", graph.num_entities + 5, rule=rule)
+    exact = rank_split(scorer(run.model, readout), graph, "test")
+    found = rank_sampled(run.model, graph, "test", graph.num_entities + 5, readout=readout)
     assert np.array_equal(found.candidates, exact.candidates)
     assert np.array_equal(found.targets, exact.targets)
     assert np.abs(found.realistic - exact.realistic).max() <= 1  # a near tie may fall either way

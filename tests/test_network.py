@@ -160,7 +160,7 @@ def record_with(stop: list[float]) -> Inference:
     return Inference(states, states, logits, log_stop_weights(logits), states)
 
 
-def test_the_five_answer_rules() -> None:
+def test_the_five_readouts() -> None:
     record = record_with([0.3, 0.6, 0.5])
     assert step_weights(record, "mixture").squeeze().tolist() == pytest.approx([0.3, 0.42, 0.28])
     assert step_weights(record, "argmax").squeeze().tolist() == [0, 1, 0]
@@ -176,10 +176,10 @@ def test_sampling_draws_steps_by_their_stop_weights() -> None:
     assert shares.tolist() == pytest.approx([0.3, 0.42, 0.28], abs=0.02)
 
 
-@pytest.mark.parametrize("rule", ["best", "step:0", "step:4", "step:x", "last:2"])
-def test_an_unknown_rule_names_the_known_ones(rule: str) -> None:
+@pytest.mark.parametrize("readout", ["best", "step:0", "step:4", "step:x", "last:2"])
+def test_an_unknown_readout_names_the_known_ones(readout: str) -> None:
     with pytest.raises(EkgnError, match=r"expected argmax, mixture, last, sample, or step:N"):
-        step_weights(record_with([0.3, 0.6, 0.5]), rule)
+        step_weights(record_with([0.3, 0.6, 0.5]), readout)
 
 
 def test_both_objectives_by_hand() -> None:

@@ -269,10 +269,10 @@ def test_path_probabilities_match_a_slow_loop(
                 assert reading.log_p_TP[step, row].item() == pytest.approx(total, abs=1e-4)
 
 
-def part_log_p(model: PathsModel, part: tuple[int, ...], rule: str) -> float:
+def part_log_p(model: PathsModel, part: tuple[int, ...], readout: str) -> float:
     """log p of both answers to one part."""
     inference = model(torch.tensor([part[0]]), torch.tensor([part[-1]]))
-    weights_T = step_weights(inference, rule)[:, 0]
+    weights_T = step_weights(inference, readout)[:, 0]
     inner = part[1:-1] or (model.num_nodes,)
     total = 0.0
     for side, symbol in ((NEXT, inner[0]), (PREVIOUS, inner[-1])):
@@ -327,30 +327,30 @@ def test_the_baseline_has_about_as_many_parameters() -> None:
 
 
 @pytest.mark.parametrize("lookups", ["once", "parts"])
-@pytest.mark.parametrize("rule", ["argmax", "mixture", "step:2"])
-def test_beam_search_finds_the_best_path_of_all(rule: str, lookups: str) -> None:
+@pytest.mark.parametrize("readout", ["argmax", "mixture", "step:2"])
+def test_beam_search_finds_the_best_path_of_all(readout: str, lookups: str) -> None:
     """On 5 nodes with at most 3 in between, every path can be scored."""
     torch.manual_seed(2)
     model = PathsModel(5, tiny(stop_bias=-0.5, lookups=lookups)).eval()
     emit = Emit(torch.ones(5, 5, dtype=torch.bool), False, most_nodes=4)
     with torch.inference_mode():
-        found = answer(model, torch.tensor([0]), torch.tensor([4]), emit, rule, 100)
+        found = answer(model, torch.tensor([0]), torch.tensor([4]), emit, readout, 100)
         chances = {}
         for count in (1, 2, 3):
             for inner in itertools.permutations((1, 2, 3), count):
                 path = (0, *inner, 4)
                 if lookups == "parts":
-                    each = [part_log_p(model, part, rule) for part in parts(path)]
+                    each = [part_log_p(model, part, readout) for part in parts(path)]
                     chances[path] = sum(each) / len(each)
                     continue
                 reading = model.read(lay_out([path], 5))
-                log_weights_TB = step_weights(reading.inference, rule).log()
+                log_weights_TB = step_weights(reading.inference, readout).log()
                 chances[path] = float(torch.logsumexp(log_weights_TB + reading.log_p_TP, dim=0))
     best = max(chances.values())
     path = tuple(n for n in found.paths_BL[0].tolist() if n >= 0)
     assert chances[path] == pytest.approx(best, abs=1e-4)
     assert float(found.log_p_B[0]) == pytest.approx(best, abs=1e-4)
-    if rule == "step:2":
+    if readout == "step:2":
         assert found.step_B.tolist() == [2]
 
 
@@ -498,7 +498,7 @@ def test_answers_and_evaluation_agree(run: PathsRun) -> None:
     result = run.evaluate("test")
     how = run.decoding()
     starts, ends = (np.array([path[place] for path in run.data.test]) for place in (0, -1))
-    together = ask(run.model, run.emit(how), how.rule, how.beam, starts, ends)
+    together = ask(run.model, run.emit(how), how.readout, how.beam, starts, ends)
     alone = [run.answer(path[0], path[-1]) for path in run.data.test]
     # Alone, a question may get another path than among others only if both are as likely.
     others = 0

@@ -82,7 +82,9 @@ def test_evaluate_counts_every_way(folder: Path) -> None:
     assert found["all"]["total"] == 30 and found["beam"] == 2
     assert set(found["forced"]) == {"1", "2"}
     assert "forced to step 2" in call("evaluate", folder / "run")
-    assert "valid: last, beam 4, any" in evaluations(folder, "--split", "valid", "--rule", "last")
+    assert "valid: last, beam 4, any" in evaluations(
+        folder, "--split", "valid", "--readout", "last"
+    )
 
 
 def evaluations(folder: Path, *words: object) -> dict[str, Any]:

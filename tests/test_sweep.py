@@ -90,9 +90,9 @@ def test_bad_axes(pairs: list[str], message: str) -> None:
         ({"axes": parse_axes(["learning_rate=1..2"])}, {}, "learning_rate is a range"),
         ({"preset": "papre"}, {}, "Unknown preset 'papre'"),
         (
-            {"axes": [Axis("answer_rule", ["step:4"]), Axis("max_steps", [2])]},
+            {"axes": [Axis("readout", ["step:4"]), Axis("max_steps", [2])]},
             {},
-            "Unknown answer rule 'step:4'",
+            "Unknown readout 'step:4'",
         ),
     ],
 )

@@ -234,8 +234,8 @@ def test_ambiguous_names_are_answered_with_their_ids(web: TestClient) -> None:
         (f"{ATLAS}/explain?head=France&tail=Europe", 422, "incomplete_question"),
         (f"{ATLAS}/predict?head=France&relation=borders&top=0", 422, "invalid"),
         (f"{ATLAS}/predict?head=France&relation=borders&top=9999", 422, "invalid"),
-        (f"{ATLAS}/predict?head=France&relation=borders&rule=guess", 422, "unknown_rule"),
-        (f"{ATLAS}/predict?head=France&relation=borders&rule=step:9", 422, "unknown_rule"),
+        (f"{ATLAS}/predict?head=France&relation=borders&readout=guess", 422, "unknown_readout"),
+        (f"{ATLAS}/predict?head=France&relation=borders&readout=step:9", 422, "unknown_readout"),
         (f"{ATLAS}/predict?head={'x' * 501}&relation=borders", 422, "invalid"),
         (f"{ATLAS}/neighbourhood", 422, "invalid"),
         (f"{ATLAS}/paths", 404, "wrong_task"),
@@ -511,10 +511,10 @@ def test_questions_that_come_together_go_through_the_model_together(site: Site) 
         assert_same_answers(likely(reply.json()), [(a.id, a.share) for a in expected])
 
 
-@pytest.mark.parametrize("rule", ["step:²", "step:٣", "step:0", "step:4", "step:1e9", "step:"])
-def test_a_rule_that_is_none_is_refused(web: TestClient, rule: str) -> None:
-    asked = {"head": "France", "relation": "borders", "rule": rule}
-    assert error_of(web.get(f"{ATLAS}/predict", params=asked), 422)["code"] == "unknown_rule"
+@pytest.mark.parametrize("readout", ["step:²", "step:٣", "step:0", "step:4", "step:1e9", "step:"])
+def test_a_readout_that_is_none_is_refused(web: TestClient, readout: str) -> None:
+    asked = {"head": "France", "relation": "borders", "readout": readout}
+    assert error_of(web.get(f"{ATLAS}/predict", params=asked), 422)["code"] == "unknown_readout"
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_only_clean_answers_come_back(label: str, mode: Any) -> None:
 
 PATHS = [one.path for one in OPERATIONS.values()]
 PATHS += ["/", "/login", "/runs/{run}/explain", "/static/{file}", "/nowhere", "//", "/api/", "/%"]
-FIELDS = ["head", "relation", "tail", "target", "rule", "top", "nearest", "limit", "q", "entity"]
+FIELDS = ["head", "relation", "tail", "target", "readout", "top", "nearest", "limit", "q", "entity"]
 FIELDS += ["side", "facts", "predicted", "start", "end", "hide_known", "token", "", "é"]
 WORDS = ["France", "borders", "^borders", "/m/003", "Springfield", "argmax", "mixture", "step:1"]
 WORDS += ["step:²", "step:٣", "step:-1", "sample", "²", "1e400", "NaN", "-1", "0", "1", "3", "true"]
@@ -101,7 +101,10 @@ WORDS += [
 ]
 KINDS = ["application/json", "application/x-www-form-urlencoded", "multipart/form-data", "", "\xff"]
 BODIES = ["{", "[]", "null", "{}", '{"queries": []}', '{"queries": [{"head": 1}]}', "[" * 5000]
-BODIES += ['{"queries": [{"head": "France", "relation": "borders"}], "rule": "step:²"}', "\xff\0"]
+BODIES += [
+    '{"queries": [{"head": "France", "relation": "borders"}], "readout": "step:²"}',
+    "\xff\0",
+]
 HEADERS = ["authorization", "cookie", "accept", "if-none-match", "host", "content-length", "expect"]
 
 

@@ -143,6 +143,8 @@ class RunFolder:
                 f"by a newer version. Update ekgn."
             )
         check_shape(Config, config, self.config)
+        if "answer_rule" in config["settings"]:  # its name in runs made before
+            config["settings"]["readout"] = config["settings"].pop("answer_rule")
         return config
 
     def read_settings(self, kind: type[AnySettings]) -> AnySettings:

@@ -74,13 +74,13 @@ class Settings(BaseModel):
     threads: int = knob(0, "CPU threads (0: all cores)", ge=0, le=1024)
     device: str = knob("auto", "torch device: auto, cpu, cuda, cuda:1, mps")
     tensorboard: bool = knob(False, "also write TensorBoard logs into the run")
-    answer_rule: str = knob(
-        "argmax", "test-time answer: argmax, mixture, last, sample, or step:N", "o_j"
+    readout: str = knob(
+        "argmax", "which step answers: argmax, mixture, last, sample, or step:N", "o_j"
     )
 
     @model_validator(mode="after")
-    def _answer_rule_is_known(self) -> Self:
-        parse_answer_rule(self.answer_rule, self.max_steps)
+    def _readout_is_known(self) -> Self:
+        parse_readout(self.readout, self.max_steps)
         return self
 
     def phases(self) -> list[float]:
@@ -135,15 +135,15 @@ class Settings(BaseModel):
             raise EkgnError("Bad setting: " + "; ".join(problems)) from None
 
 
-def parse_answer_rule(rule: str, max_steps: int) -> tuple[str, int]:
+def parse_readout(readout: str, max_steps: int) -> tuple[str, int]:
     """("argmax" | "mixture" | "last" | "sample", 0) or ("step", N) for "step:N"."""
-    name, _, number = rule.partition(":")
+    name, _, number = readout.partition(":")
     if name in ("argmax", "mixture", "last", "sample") and not number:
         return name, 0
     if name == "step" and number in map(str, range(1, max_steps + 1)):
         return name, int(number)
     raise EkgnError(
-        f"Unknown answer rule '{rule}': expected argmax, mixture, last, sample, or step:N "
+        f"Unknown readout '{readout}': expected argmax, mixture, last, sample, or step:N "
         f"with N from 1 to {max_steps}."
     )
 

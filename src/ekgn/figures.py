@@ -24,16 +24,16 @@ MOST_LABELS = 70  # relations named on an axis; beyond it names cannot be read
 
 
 def step_panels(analysis: Analysis) -> list[Panel]:
-    """What each fixed step reaches, beside the answer rule, and where the queries stop."""
+    """What each fixed step reaches, beside the readout, and where the queries stop."""
     steps = list(range(1, analysis.max_steps + 1))
     fixed = [analysis.metrics[f"step:{step}"] for step in steps]
-    answer = analysis.metrics[analysis.rule]
+    answer = analysis.metrics[analysis.readout]
 
     def draw(name: str, title: str, factor: float) -> Panel:
         def on(panel: Axes) -> None:
             panel.plot(steps, [factor * getattr(m, name) for m in fixed], "o-", color=BLUE)
             panel.axhline(factor * getattr(answer, name), color=RED, linestyle="--", linewidth=1)
-            panel.set(xlabel=f"step (dashed: {analysis.rule})", title=title, xticks=steps)
+            panel.set(xlabel=f"step (dashed: {analysis.readout})", title=title, xticks=steps)
 
         return on
 

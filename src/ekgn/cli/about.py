@@ -91,10 +91,10 @@ def vectors(
 
 def _plan(task: KbcTask) -> str:
     """What the default would do with a graph, and how long it would take."""
-    from ekgn.kbc.choose import PENALTIES, by_counts, seconds_needed
+    from ekgn.kbc.choose import UNTRIED, by_counts, seconds_needed
 
     default = KbcSettings.build()
-    chosen = default.model_copy(update={**by_counts(task.graph, default), "penalty": PENALTIES[1]})
+    chosen = default.model_copy(update={**by_counts(task.graph, default), "penalty": UNTRIED})
     seconds = seconds_needed(task.graph, chosen) or 0.0
     scored = f"{chosen.negatives:,} sampled entities" if chosen.negatives else "every entity"
     return (

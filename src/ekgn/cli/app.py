@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ekgn import __version__
-from ekgn.cli.options import Json
+from ekgn.cli.options import Json, Readout
 
 if TYPE_CHECKING:
     from ekgn.kbc.ranking import Evaluation
@@ -26,9 +26,6 @@ app = typer.Typer(
 
 RunArgument = Annotated[str, typer.Argument(help="A run's folder, or its name under runs/.")]
 Split = Annotated[str, typer.Option(help="Which triples: train, valid or test.")]
-Rule = Annotated[
-    str | None, typer.Option(help="Answer rule: argmax, mixture, last, sample, step:N.")
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -47,7 +44,7 @@ def root(
 def evaluate(
     run: RunArgument,
     split: Split = "test",
-    rule: Rule = None,
+    readout: Readout = None,
     limit: Annotated[int, typer.Option(help="Rank only this many triples, drawn by seed.")] = 0,
     candidates: Annotated[
         int,
@@ -68,13 +65,13 @@ def evaluate(
 
     loaded: Run = api.load(run)
     if isinstance(loaded, KbcRun):
-        asked = {"rule": rule, "limit": limit, "candidates": candidates}
+        asked = {"readout": readout, "limit": limit, "candidates": candidates}
         _evaluate_kbc(loaded, split, asked, baseline and not candidates, by_relation, json)
         return
-    if rule or limit or candidates or by_relation:
+    if readout or limit or candidates or by_relation:
         raise EkgnError(
-            f"--rule, --limit, --candidates and --by-relation are for runs of task 'kbc': {run} is "
-            f"one of task '{loaded.task.name}'. See: ekgn {loaded.task.name} --help"
+            f"--readout, --limit, --candidates and --by-relation are for runs of task 'kbc': {run} "
+            f"is one of task '{loaded.task.name}'. See: ekgn {loaded.task.name} --help"
         )
     found = loaded.evaluate(split)
     if json:
@@ -109,10 +106,10 @@ def _evaluate_kbc(
             values["relations"] = evaluation.relations.as_dict()["rows"]
         display.print_json(values)
         return
-    used = asked["rule"] or loaded.settings.answer_rule
+    used = asked["readout"] or loaded.settings.readout
     beside = {"length-1 rules alone": rules}
     among = f", ranks of {evaluation.sampled:,} sampled" if evaluation.sampled else ""
-    title = f"{loaded.graph.name} {split}, answer rule {used}{among}"
+    title = f"{loaded.graph.name} {split}, readout {used}{among}"
     print_evaluation(evaluation, beside, title)
     if by_relation and evaluation.relations:
         display.console.print()

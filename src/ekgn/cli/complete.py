@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ekgn.cli.options import DataDir, Json, Top
+from ekgn.cli.options import DataDir, Json, Readout, Top
 from ekgn.tables import percent
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from ekgn.tables import Table
 
 RunArgument = Annotated[str, typer.Argument(help="A run's folder, or its name under runs/.")]
-Rule = Annotated[
-    str | None, typer.Option(help="Answer rule: argmax, mixture, last, sample, step:N.")
-]
 Out = Annotated[Path, typer.Option(help="A .tsv, .csv, .parquet, .jsonl, .nt or .ttl file.")]
 Precision = Annotated[
     float | None,
@@ -264,7 +261,7 @@ def predict(
     hide_known: Annotated[
         bool, typer.Option("--hide-known", help="Leave known facts out.")
     ] = False,
-    rule: Rule = None,
+    readout: Readout = None,
     out: Annotated[
         Path | None, typer.Option(help="With --queries: a .tsv, .csv, .parquet or .jsonl file.")
     ] = None,
@@ -282,9 +279,9 @@ def predict(
     loaded = KbcRun.load(run)
     _note_index(loaded)
     if queries is not None:
-        _predict_file(loaded, queries, out, json, top=top, hide_known=hide_known, rule=rule)
+        _predict_file(loaded, queries, out, json, top=top, hide_known=hide_known, readout=readout)
         return
-    found = loaded.predict(head, relation, tail, top=top, hide_known=hide_known, rule=rule)
+    found = loaded.predict(head, relation, tail, top=top, hide_known=hide_known, readout=readout)
     if json:
         display.print_json([asdict(prediction) for prediction in found])
         return

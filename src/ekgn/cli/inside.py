@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ekgn.cli.extend import WhatIfFlag, With, Without, parse_facts, print_what_if
-from ekgn.cli.options import DataDir, Json
+from ekgn.cli.options import DataDir, Json, Readout
 from ekgn.tables import percent
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from ekgn.sweep import Sweep, Trial
 
 RunArgument = Annotated[str, typer.Argument(help="A run's folder, or its name under runs/.")]
-Rule = Annotated[
-    str | None, typer.Option(help="Answer rule: argmax, mixture, last, sample, step:N.")
-]
 Plot = Annotated[Path | None, typer.Option(help="Also draw it: a .png, .svg or .pdf file.")]
 WIDTH = 100
 
@@ -45,7 +42,7 @@ def explain(
     ] = None,
     top: Annotated[int, typer.Option(help="How many answers and memory vectors a step.")] = 3,
     nearest: Annotated[int, typer.Option(help="How many observed pairs a step.")] = 3,
-    rule: Rule = None,
+    readout: Readout = None,
     what_if: WhatIfFlag = False,
     without: Without = None,
     added: With = None,
@@ -64,7 +61,9 @@ def explain(
         changed = loaded.what_if(head, relation, tail, target=target, top=max(top, 1), **facts)
         print_what_if(changed, json)
         return
-    found = loaded.explain(head, relation, tail, target=target, top=top, nearest=nearest, rule=rule)
+    found = loaded.explain(
+        head, relation, tail, target=target, top=top, nearest=nearest, readout=readout
+    )
     if json:
         display.print_json(asdict(found))
         return
@@ -252,7 +251,7 @@ def _print_relation_use(use: RelationUse) -> None:
 def analyze(
     run: RunArgument,
     split: Annotated[str, typer.Option(help="Which triples: train, valid or test.")] = "valid",
-    rule: Rule = None,
+    readout: Readout = None,
     limit: Annotated[int, typer.Option(help="Use only this many triples, drawn by seed.")] = 0,
     relations: Annotated[int, typer.Option(help="How many relations to list.")] = 12,
     plot: Plot = None,
@@ -267,7 +266,7 @@ def analyze(
     loaded = KbcRun.load(run)
     with display.ranking_progress("analyzing") as on_progress:
         found = analyze_split(
-            loaded.graph, loaded.model, split, rule=rule, limit=limit, on_progress=on_progress
+            loaded.graph, loaded.model, split, readout=readout, limit=limit, on_progress=on_progress
         )
     if plot:
         canvas.save(canvas.side_by_side(figures.step_panels(found)), plot)
@@ -285,7 +284,7 @@ def _print_analysis(found: Analysis, relations: int) -> None:
     steps = [f"step {n + 1}" for n in range(found.max_steps)]
     display.console.print(
         f"{found.graph} {found.split}: {found.triples:,} triples, {found.queries:,} distinct "
-        f"queries, answer rule {found.rule}.\n"
+        f"queries, readout {found.readout}.\n"
     )
     profiles = [found.stop, *found.by_category]
     display.table(
@@ -348,7 +347,7 @@ def _stop_row(profile: StopProfile) -> list[str]:
 def _rule_words(name: str, found: Analysis) -> str:
     if name.startswith("step:"):
         return f"always step {name[5:]}"
-    return f"{name} (this run's rule)" if name == found.rule else name
+    return f"{name} (this run's readout)" if name == found.readout else name
 
 
 def report(

@@ -13,6 +13,10 @@ from ekgn.config import Settings
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Top = Annotated[int, typer.Option(help="How many answers.")]
+Readout = Annotated[
+    str | None,
+    typer.Option(help="How the steps give an answer: argmax, mixture, last, sample, step:N."),
+]
 DataDir = Annotated[
     str | None,
     typer.Option(help="Folder that holds the benchmarks.", envvar="EKGN_DATA"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ekgn.cli.options import Json
+from ekgn.cli.options import Json, Readout
 from ekgn.errors import EkgnError
 from ekgn.tables import percent
 from ekgn.tasks import TASKS
@@ -25,9 +25,6 @@ DATA = Path(TASKS["paths"].data)
 DataFolder = Annotated[Path, typer.Argument(help="A folder made by `ekgn paths make`.")]
 RunArgument = Annotated[str, typer.Argument(help="A run's folder, or its name under runs/.")]
 Split = Annotated[str, typer.Option(help="Which paths: train, valid or test.")]
-Rule = Annotated[
-    str | None, typer.Option(help="Answer rule: argmax, mixture, last, sample, step:N.")
-]
 BeamWidth = Annotated[int | None, typer.Option(help="Paths kept while decoding (1: greedy).")]
 EmitKind = Annotated[str | None, typer.Option(help="any, seen_nodes or seen_edges.")]
 
@@ -97,7 +94,7 @@ def _print_data(found: dict[str, Any], folder: Path, json: bool) -> None:
 def evaluate(
     run: RunArgument,
     split: Split = "test",
-    rule: Rule = None,
+    readout: Readout = None,
     beam: BeamWidth = None,
     emit: EmitKind = None,
     forced: Annotated[bool, typer.Option(help="Also answer from every step in turn.")] = True,
@@ -108,7 +105,7 @@ def evaluate(
     from ekgn.paths.run import PathsRun
 
     loaded = PathsRun.load(run)
-    how = loaded.decoding(rule, beam, emit)
+    how = loaded.decoding(readout, beam, emit)
     result = _evaluated(loaded, split, how)
     by_step = {
         step: _evaluated(loaded, split, loaded.decoding(f"step:{step}", beam, emit)).all
@@ -193,7 +190,7 @@ def explain(
     run: RunArgument,
     start: Annotated[int, typer.Argument(help="The start node.")],
     end: Annotated[int, typer.Argument(help="The end node.")],
-    rule: Rule = None,
+    readout: Readout = None,
     beam: BeamWidth = None,
     emit: EmitKind = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it: a .png, .svg or .pdf file.")] = None,
@@ -206,7 +203,7 @@ def explain(
     from ekgn.paths.run import PathsRun
 
     loaded = PathsRun.load(run)
-    explanation = loaded.explain(start, end, loaded.decoding(rule, beam, emit))
+    explanation = loaded.explain(start, end, loaded.decoding(readout, beam, emit))
     if plot:
         canvas.save(explanation_picture(explanation, loaded.data.graph), plot)
     if json:

@@ -17,7 +17,7 @@ import ekgn
 from ekgn import api
 from ekgn.checkpoint import RunFolder
 from ekgn.comparison.budget import TRIAL, Budget, valid_hits
-from ekgn.kbc.choose import OPEN, PENALTIES, SMALL_SIZE, rate_under
+from ekgn.kbc.choose import OPEN, SMALL_SIZE, UNTRIED, rate_under
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.settings import KbcSettings
@@ -36,6 +36,7 @@ _PRODUCT = "every entity, N3 chosen on validation, Adagrad, after Lacroix et al.
 SOURCES = {"ekgn": "the default, preset auto"} | dict.fromkeys(list(CHANGES)[1:], _PRODUCT)
 
 PRESET = "auto"
+TRIED = (0.003, 0.05, 0.1)  # penalties: as many values as a peer has rates
 MOST_EPOCHS = 100  # on a small graph more only learn it by heart
 TIMED = 0.02  # share of the budget in which updates are timed
 CAREFUL = 0.97  # of the time that is left is planned for
@@ -72,9 +73,9 @@ def train(
 
 def _plan(graph: KnowledgeGraph, name: str, budget: Budget, seed: int, folder: Path) -> Trainer:
     """A training of as many updates as the budget has time for."""
-    options: dict[str, Any] = {"penalty": PENALTIES[1], "seed": seed, "threads": 1, "device": "cpu"}
+    options: dict[str, Any] = {"penalty": UNTRIED, "seed": seed, "threads": 1, "device": "cpu"}
     first = api.prepare(graph, out=folder, preset=PRESET, **CHANGES[name], **options)
-    tried = [_try(graph, first.task.settings, penalty, budget) for penalty in PENALTIES]
+    tried = [_try(graph, first.task.settings, penalty, budget) for penalty in TRIED]
     penalty = max(tried, key=lambda one: one["hits_at_10"])["penalty"]
     updates = min(_updates_within(first, budget), MOST_EPOCHS * first.per_epoch)
     epochs = math.ceil(updates / first.per_epoch)

@@ -87,7 +87,7 @@ class Analysis:
 
     graph: str
     split: str
-    rule: str
+    readout: str
     max_steps: int
     num_slots: int
     queries: int
@@ -97,7 +97,7 @@ class Analysis:
     by_relation: list[RelationProfile]  # the most frequent first
     lookups: list[LookupProfile]
     changes: Changes
-    metrics: dict[str, Metrics]  # by answer rule; step:N is N fixed steps without the gate
+    metrics: dict[str, Metrics]  # by readout; step:N is N fixed steps without the gate
     no_memory: dict[str, Metrics]  # the same with the attention replaced by its mean
 
     def as_dict(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Analysis:
 
     def in_words(self) -> list[str]:
         """What matters most, in sentences."""
-        answer, first = self.metrics[self.rule], self.metrics["step:1"]
+        answer, first = self.metrics[self.readout], self.metrics["step:1"]
         said = [
             f"{self.stop.early:.1%} of the queries stop before step {self.max_steps}.",
             f"The top answer changes over the steps for {self.changes.any_step:.1%} of them, "
@@ -122,13 +122,13 @@ class Analysis:
         if self.no_memory:
             said.append(
                 f"With the same attention for every query, hits@10 would be "
-                f"{self.no_memory[self.rule].hits_at_10:.1%}."
+                f"{self.no_memory[self.readout].hits_at_10:.1%}."
             )
         return said
 
 
 class Replay:
-    """The forward record of a split's queries, ready to be asked with any rule."""
+    """The forward record of a split's queries, ready to be asked with any readout."""
 
     def __init__(self, model: KbcModel, queries: Answers, memory: Memory | None = None) -> None:
         self.model = model
@@ -159,7 +159,7 @@ class Replay:
         weights: Floats = self.record.log_stop_weights_TB.double().exp().cpu().numpy()
         return weights
 
-    def scorer(self, rule: str, top_answers_Q: Ints | None = None) -> Scorer:
+    def scorer(self, readout: str, top_answers_Q: Ints | None = None) -> Scorer:
         """The recorded network as a scorer; it also notes each query's top answer, if asked."""
 
         @torch.no_grad()
@@ -167,7 +167,7 @@ class Replay:
             rows = self.queries.rows(heads, relations)
             at = torch.from_numpy(rows).to(self.record.outputs_TBK.device)
             chosen = Inference(*(part.index_select(1, at) for part in self.record))
-            scores_BN = self.model.scores(chosen, rule)
+            scores_BN = self.model.scores(chosen, readout)
             if top_answers_Q is not None:
                 top_answers_Q[rows] = scores_BN.argmax(dim=1).cpu().numpy()
             return scores_BN
@@ -193,7 +193,7 @@ def analyze(
     model: KbcModel,
     split: str = "valid",
     *,
-    rule: str | None = None,
+    readout: str | None = None,
     limit: int = 0,
     on_progress: OnProgress | None = None,
 ) -> Analysis:
@@ -202,9 +202,9 @@ def analyze(
         filter_answers(graph, split),
         drawn_graph(graph, split, limit, model.settings.seed),
     )
-    rule, steps = rule or model.settings.answer_rule, model.settings.max_steps
+    readout, steps = readout or model.settings.readout, model.settings.max_steps
     rules = list(
-        dict.fromkeys([rule, "argmax", "mixture", *(f"step:{n + 1}" for n in range(steps))])
+        dict.fromkeys([readout, "argmax", "mixture", *(f"step:{n + 1}" for n in range(steps))])
     )
     passes = len(rules) + 2 * (steps > 1)
 
@@ -223,20 +223,22 @@ def analyze(
     if steps > 1:
         same = SameForAll(replayed.mean_attention_M, model.network.memory.slots_MH)
         blind = Replay(model, replayed.queries, same)
-        no_memory = {name: _metrics(rank(blind, name)) for name in (rule, f"step:{steps}")}
+        no_memory = {name: _metrics(rank(blind, name)) for name in (readout, f"step:{steps}")}
     return Analysis(
         graph=graph.name,
         split=split,
-        rule=rule,
+        readout=readout,
         max_steps=steps,
         num_slots=model.settings.num_slots,
         queries=len(replayed.queries),
         triples=len(drawn.split(split)),
         stop=_profile("all", replayed.stop_weights_TQ),
         by_category=_by_category(graph, replayed),
-        by_relation=_by_relation(graph, replayed, ranks["step:1"], ranks[rule]),
+        by_relation=_by_relation(graph, replayed, ranks["step:1"], ranks[readout]),
         lookups=_lookups(replayed),
-        changes=_changes([tops[f"step:{n + 1}"] for n in range(steps)], tops[rule], ranks, rule),
+        changes=_changes(
+            [tops[f"step:{n + 1}"] for n in range(steps)], tops[readout], ranks, readout
+        ),
         metrics={name: _metrics(found) for name, found in ranks.items()},
         no_memory=no_memory,
     )
@@ -328,10 +330,10 @@ def _lookups(replayed: Replay) -> list[LookupProfile]:
 
 
 def _changes(
-    by_step: Sequence[Ints], answer_Q: Ints, ranks: dict[str, Ranks], rule: str
+    by_step: Sequence[Ints], answer_Q: Ints, ranks: dict[str, Ranks], readout: str
 ) -> Changes:
     tops_TQ = np.stack(by_step)
-    before, after = ranks["step:1"].realistic, ranks[rule].realistic
+    before, after = ranks["step:1"].realistic, ranks[readout].realistic
     return Changes(
         any_step=float((tops_TQ != tops_TQ[0]).any(axis=0).mean()),
         first_to_answer=float((tops_TQ[0] != answer_Q).mean()),

@@ -48,7 +48,8 @@ OPEN = {
     "penalty": -1.0,
 }
 SPARED, SPARED_OF = 0.05, 40_000  # share of the facts held out for the steps, of at least so many
-PENALTIES = (0.003, 0.05, 0.1)
+PENALTIES = (0.003, 0.01, 0.05, 0.1)
+UNTRIED = 0.05  # the penalty where nothing is held out to try it on
 SMALL_SIZE, TRIED_FACTS = 128, 2_000
 OWN_OPERATIONS = 1e11  # of a trial: up to here it is as large and long as the training will be,
 SMALL_OPERATIONS = 1e12  # with small vectors up to here as long; else it is short:
@@ -89,7 +90,7 @@ def choose(
     chosen = settings.model_copy(update=why)
     if "penalty" in left:
         tried, by = try_penalties(graph, chosen, on_progress)
-        best = max(tried, key=attrgetter(by)).penalty if tried else PENALTIES[1]
+        best = max(tried, key=attrgetter(by)).penalty if tried else UNTRIED
         why |= {"penalty": best, "tried": [asdict(one) for one in tried], "by": by}
     if "learning_rate" in left:
         why["learning_rate"] = rate_under(why.get("penalty", chosen.penalty))

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ekgn.config import parse_answer_rule
+from ekgn.config import parse_readout
 from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.graph import KnowledgeGraph
@@ -102,10 +102,10 @@ class Explanation:
     relation: str
     question: str
     target: Name | None
-    rule: str
+    readout: str
     answering_step: int  # for the mixture, the step of most weight
     steps: list[Step]
-    answers: list[StepAnswer]  # what the rule answers
+    answers: list[StepAnswer]  # what the readout answers
     target_rank: float | None
     evidence: list[Evidence]  # rules with their training facts; none where no rules were mined
     reasons: list[str]
@@ -146,15 +146,15 @@ class Explainer:
         target: int | None = None,
         top: int = 5,
         nearest: int = 3,
-        rule: str | None = None,
+        readout: str | None = None,
     ) -> Explanation:
         """Every step of answering [head, relation, ?], by index (relation + R is the inverse)."""
         self._check(head, relation, target, top, nearest)
-        rule = rule or self.model.settings.answer_rule
+        readout = readout or self.model.settings.readout
         view = _View(self, head, relation, target, top)
         record = self.model(*view.query)
-        chosen = int(step_weights(record, rule)[:, 0].argmax()) + 1
-        is_mixture = parse_answer_rule(rule, len(record.states_TBH))[0] == "mixture"
+        chosen = int(step_weights(record, readout)[:, 0].argmax()) + 1
+        is_mixture = parse_readout(readout, len(record.states_TBH))[0] == "mixture"
         final_N = self._shares(view, record, "mixture" if is_mixture else f"step:{chosen}")
         answers = view.answers(final_N)
         subject = target if target is not None else int(final_N.argmax())
@@ -165,7 +165,7 @@ class Explainer:
             relation=self.relation(relation),
             question=self._question(head, relation),
             target=None if target is None else self.name(target),
-            rule=rule,
+            readout=readout,
             answering_step=chosen,
             steps=steps,
             answers=answers,
@@ -204,9 +204,9 @@ class Explainer:
                 f"top = {top}, nearest = {near}: ask for at least one answer and one pair."
             )
 
-    def _shares(self, view: _View, record: Inference, rule: str) -> Tensor:
+    def _shares(self, view: _View, record: Inference, readout: str) -> Tensor:
         """p(y | o_t), or the mixture of them, over all entities."""
-        scores_BN = self.model.scores(record, rule)
+        scores_BN = self.model.scores(record, readout)
         return scores_BN[0].softmax(dim=0)
 
     def _step(self, view: _View, record: Inference, step: int, pairs: list[NearPair]) -> Step:

@@ -259,14 +259,14 @@ class KbcModel(nn.Module):
         order = torch.argsort(place_here[here], stable=True)
         return row[here][order], place_here[here][order]
 
-    def scores(self, inference: Inference, rule: str | None = None) -> Tensor:
+    def scores(self, inference: Inference, readout: str | None = None) -> Tensor:
         """Scores of all entities as the answer, (B, N), higher is better; of a shard its own.
 
         For `mixture` log Σ_t q_t p_t; for rules that choose one step, its logits.
         """
-        rule = rule or self.settings.answer_rule
-        weights_TB = step_weights(inference, rule)
-        if rule == "mixture":
+        readout = readout or self.settings.readout
+        weights_TB = step_weights(inference, readout)
+        if readout == "mixture":
             total: Tensor | None = None
             for outputs_BK, weight_B in zip(inference.outputs_TBK, weights_TB, strict=True):
                 share = self._softmax(self._scores(outputs_BK))
@@ -358,7 +358,7 @@ def _table(rows: int, size: int, settings: KbcSettings, group: Group, shard: boo
     return drawn(rows, draw, group, shard)
 
 
-def scorer(model: KbcModel, rule: str | None = None) -> Scorer:
+def scorer(model: KbcModel, readout: str | None = None) -> Scorer:
     """The model as a function from queries to scores of all entities, or of those of its shard."""
     device = model.answers.weight.device
 
@@ -368,8 +368,8 @@ def scorer(model: KbcModel, rule: str | None = None) -> Scorer:
                 torch.from_numpy(np.ascontiguousarray(heads)).to(device),
                 torch.from_numpy(np.ascontiguousarray(relations)).to(device),
             )
-            if (rule or model.settings.answer_rule) != "argmax":
-                return model.scores(model(*query), rule)
-            return model.scores(model.network.until_left(*model.query(*query)), rule)
+            if (readout or model.settings.readout) != "argmax":
+                return model.scores(model(*query), readout)
+            return model.scores(model.network.until_left(*model.query(*query)), readout)
 
     return scores

@@ -114,13 +114,13 @@ class KbcRun(Run):
         *,
         top: int = 10,
         hide_known: bool = False,
-        rule: str | None = None,
+        readout: str | None = None,
     ) -> Predictions:
         """The best tails of (head, relation, ?), heads of (?, relation, tail), or relations of
         (head, ?, tail)."""
         if head is not None and tail is not None and relation is None:
             return self._predict_relation(self.entity(head), self.entity(tail), top, hide_known)
-        return self.answers([self.query(head, relation, tail)], top, hide_known, rule)[0]
+        return self.answers([self.query(head, relation, tail)], top, hide_known, readout)[0]
 
     def predict_many(
         self,
@@ -128,7 +128,7 @@ class KbcRun(Run):
         *,
         top: int = 10,
         hide_known: bool = False,
-        rule: str | None = None,
+        readout: str | None = None,
     ) -> Iterator[tuple[given.Line, Predictions | given.Problem]]:
         """Answers to the questions of a file or a list, by name or id, one after the other.
 
@@ -138,16 +138,16 @@ class KbcRun(Run):
         group, batches = world(), given.batches(given.rows_of(questions), QUESTIONS)
         while shared := list(itertools.islice(batches, group.size)):
             own = shared[group.rank] if group.rank < len(shared) else []
-            for answers in group.every(self._answer(own, top, hide_known, rule)):
+            for answers in group.every(self._answer(own, top, hide_known, readout)):
                 yield from answers
 
     def _answer(
-        self, lines: list[given.Line], top: int, hide_known: bool, rule: str | None
+        self, lines: list[given.Line], top: int, hide_known: bool, readout: str | None
     ) -> list[tuple[given.Line, Predictions | given.Problem]]:
         """The answers to some lines of a file, in one pass."""
         asked = [given.question(self, *line) for line in lines]
         good = [question for question in asked if not isinstance(question, given.Problem)]
-        found = iter(self.answers(good, top, hide_known, rule) if good else [])
+        found = iter(self.answers(good, top, hide_known, readout) if good else [])
         return [
             (line, question if isinstance(question, given.Problem) else next(found))
             for line, question in zip(lines, asked, strict=True)
@@ -158,20 +158,20 @@ class KbcRun(Run):
         queries: Sequence[tuple[int, int]],
         top: int = 10,
         hide_known: bool = False,
-        rule: str | None = None,
+        readout: str | None = None,
     ) -> list[Predictions]:
         """Answers to some [head, relation] queries, by index, in one pass."""
         _positive(top)
         found = [self.known_splits(head, relation) for head, relation in queries]
         hidden = [(row, known) for row, each in enumerate(found) for known in each if hide_known]
         heads, relations = np.array(queries, np.int64).reshape(-1, 2).T
-        asked = Asked.of(self.model, heads, relations, rule)
+        asked = Asked.of(self.model, heads, relations, readout)
         rows, known = np.array(hidden, np.int64).reshape(-1, 2).T
         best = self.search.best(asked, top, Hidden.of(rows, known))
         shares, entities = best.log_share_BP.exp().tolist(), best.entity_BP.cpu().numpy()
         is_left = best.log_share_BP.isfinite().cpu().numpy()
         sure = np.full(entities.shape, np.nan)
-        if self.confidence and rule in (None, self.settings.answer_rule):
+        if self.confidence and readout in (None, self.settings.readout):
             row, place = np.nonzero(is_left & ~self._trained(heads, relations, entities))
             facts = answered(self.asker, heads[row], relations[row], entities[row, place])
             sure[row, place] = self.confidence.of(facts)
@@ -297,12 +297,12 @@ class KbcRun(Run):
         target: str | None = None,
         top: int = 5,
         nearest: int = 3,
-        rule: str | None = None,
+        readout: str | None = None,
     ) -> Explanation:
         """Every lookup step of one question, and the reasons in words."""
         question = self.query(head, relation, tail)
         wanted = None if target is None else self.entity(target)
-        return self.explainer.explain(*question, wanted, top=top, nearest=nearest, rule=rule)
+        return self.explainer.explain(*question, wanted, top=top, nearest=nearest, readout=readout)
 
     @cached_property
     def _what_ifs(self) -> WhatIfs:
@@ -361,9 +361,9 @@ class KbcRun(Run):
         """When the model stops, what its steps change, what it is without memory."""
         return analyze(self.graph, self.model, split, **options)
 
-    def scorer(self, rule: str | None = None) -> Scorer:
+    def scorer(self, readout: str | None = None) -> Scorer:
         """The model as a function from queries to scores of all entities."""
-        return scorer(self.model, rule)
+        return scorer(self.model, readout)
 
     def embeddings(self, of: Literal["entities", "relations"] = "entities") -> Vectors:
         """The learned vectors, as array and frame; `save` writes them.
@@ -379,14 +379,14 @@ class KbcRun(Run):
         return vectors_of(names[of], weight.numpy())
 
     def evaluation_name(self, split: str) -> str:
-        """What the record calls an evaluation of a split by the run's own answer rule."""
-        return f"{split}/{self.settings.answer_rule}"
+        """What the record calls an evaluation of a split by the run's own readout."""
+        return f"{split}/{self.settings.readout}"
 
     def evaluate(
         self,
         split: str = "test",
         *,
-        rule: str | None = None,
+        readout: str | None = None,
         limit: int = 0,
         candidates: int = 0,
         on_progress: Callable[[int, int], None] | None = None,
@@ -396,20 +396,20 @@ class KbcRun(Run):
         Among so many sampled candidates, or among all: then under another name in the record.
         """
         torch.manual_seed(self.settings.seed)
-        rule = rule or self.settings.answer_rule
+        readout = readout or self.settings.readout
         if candidates:
             ranks = rank_sampled(
                 *(self.model, self.graph, split, candidates),
-                rule=rule,
+                readout=readout,
                 limit=limit,
                 on_progress=on_progress,
             )
             found = summarise(ranks, self.graph, split, candidates)
-            name = f"{split}/{rule}/of {candidates} sampled" + f"/{limit} facts" * bool(limit)
-            self.store("sampled_evaluations", name, found, rule=rule)
+            name = f"{split}/{readout}/of {candidates} sampled" + f"/{limit} facts" * bool(limit)
+            self.store("sampled_evaluations", name, found, readout=readout)
             return found
-        kept = ("evaluations", f"{split}/{rule}")
-        return self._ranked(kept, self.scorer(rule), split, limit, on_progress, rule=rule)
+        kept = ("evaluations", f"{split}/{readout}")
+        return self._ranked(kept, self.scorer(readout), split, limit, on_progress, readout=readout)
 
     def rule_baseline(
         self,

@@ -59,7 +59,7 @@ def rank_sampled(
     split: str,
     candidates: int,
     *,
-    rule: str | None = None,
+    readout: str | None = None,
     known: Answers | None = None,
     limit: int = 0,
     seed: int = 0,
@@ -88,7 +88,7 @@ def rank_sampled(
     for pairs, rows, heads, relations in chunks(both, 2 * len(sample), MEMORY_BUDGET):
         targets = both[pairs, 2]
         others = np.setdiff1d(targets, sample)
-        scores_BC = _scores(model, Asked.of(model, heads, relations, rule), sample, others)
+        scores_BC = _scores(model, Asked.of(model, heads, relations, readout), sample, others)
         row, answer = known.gather(known.rows(heads, relations))
         place, is_in = _places(sample, answer)
         row, place = row[is_in], place[is_in]

@@ -71,22 +71,22 @@ class Asked(NamedTuple):
 
     @classmethod
     @torch.no_grad()
-    def of(cls, model: KbcModel, heads: Ints, relations: Ints, rule: str | None = None) -> Asked:
-        """The questions [head, relation, ?], by a rule or the model's own."""
-        rule = rule or model.settings.answer_rule
+    def of(cls, model: KbcModel, heads: Ints, relations: Ints, readout: str | None = None) -> Asked:
+        """The questions [head, relation, ?], by a readout or the model's own."""
+        readout = readout or model.settings.readout
         device = model.answers.weight.device
         query = [
             torch.from_numpy(np.ascontiguousarray(part)).to(device) for part in (heads, relations)
         ]
-        if rule != "argmax":
-            return cls.by(model(*query), rule)
-        return cls.by(model.network.until_left(*model.query(*query)), rule)
+        if readout != "argmax":
+            return cls.by(model(*query), readout)
+        return cls.by(model.network.until_left(*model.query(*query)), readout)
 
     @classmethod
-    def by(cls, record: Inference, rule: str) -> Asked:
+    def by(cls, record: Inference, readout: str) -> Asked:
         """All steps for `mixture`, one for the other rules."""
-        weights_TB = step_weights(record, rule)
-        if rule == "mixture":
+        weights_TB = step_weights(record, readout)
+        if readout == "mixture":
             return cls(record.outputs_TBK, weights_TB.log())
         everyone_B = torch.arange(weights_TB.shape[1], device=weights_TB.device)
         outputs_BK = record.outputs_TBK[weights_TB.argmax(dim=0), everyone_B]

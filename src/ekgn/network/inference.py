@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ekgn.config import parse_answer_rule
+from ekgn.config import parse_readout
 
 
 class Inference(NamedTuple):
@@ -27,7 +27,7 @@ class Inference(NamedTuple):
         return torch.cat([free, torch.ones_like(self.stop_logits_TB[:1])])
 
 
-def step_weights(inference: Inference, rule: str) -> Tensor:
+def step_weights(inference: Inference, readout: str) -> Tensor:
     """How much each step's answer counts at test time, (T, B), each column summing to 1.
 
     argmax: the step of largest stop weight; mixture: the stop weights themselves; last: step T_max;
@@ -35,7 +35,7 @@ def step_weights(inference: Inference, rule: str) -> Tensor:
     """
     log_weights_TB = inference.log_stop_weights_TB
     max_steps, batch = log_weights_TB.shape
-    name, number = parse_answer_rule(rule, max_steps)
+    name, number = parse_readout(readout, max_steps)
     weights_TB = log_weights_TB.exp()
     if name == "mixture":
         return weights_TB

@@ -90,13 +90,13 @@ class Next(NamedTuple):
 class FromOnce:
     """The network was asked once: a stream from the output of the chosen step, or from each."""
 
-    def __init__(self, model: PathsModel, starts_B: Tensor, ends_B: Tensor, rule: str) -> None:
+    def __init__(self, model: PathsModel, starts_B: Tensor, ends_B: Tensor, readout: str) -> None:
         assert model.decoder is not None
         self.decoder, self.symbols = model.decoder, model.symbols
         inference = model(starts_B, ends_B)
-        weights_TB = step_weights(inference, rule)
+        weights_TB = step_weights(inference, readout)
         self.step_B = weights_TB.argmax(dim=0) + 1
-        if rule == "mixture":
+        if readout == "mixture":
             self.first_SBK, self.log_weights_SB = inference.outputs_TBK, weights_TB.log()
         else:
             self.first_SBK = chosen(inference.outputs_TBK, weights_TB)[None]
@@ -113,8 +113,8 @@ class FromOnce:
 class FromParts:
     """The network is asked of what is left of the path: its steps are chosen or mixed there."""
 
-    def __init__(self, model: PathsModel, goals_B: Tensor, rule: str, side: int) -> None:
-        self.model, self.goals_B, self.rule, self.side = model, goals_B, rule, side
+    def __init__(self, model: PathsModel, goals_B: Tensor, readout: str, side: int) -> None:
+        self.model, self.goals_B, self.readout, self.side = model, goals_B, readout, side
         self.first_SBK = model.symbols.bias_GS.new_zeros(1, len(goals_B), 0)
         self.log_weights_SB = self.first_SBK.new_zeros(1, len(goals_B))
 
@@ -122,7 +122,7 @@ class FromParts:
         """The network's answers to [the node reached, the end], or [the start, the node]."""
         ends = (last_BW.flatten(), self.goals_B[:, None].expand_as(last_BW).flatten())
         inference = self.model(*(ends if self.side == NEXT else reversed(ends)))
-        weights_TR = step_weights(inference, self.rule)
+        weights_TR = step_weights(inference, self.readout)
         log_p_RS = _mixed_log_p(self.model, inference, weights_TR, self.side)
         return Next(hidden_SBWK, log_p_RS.view(1, *last_BW.shape, -1))
 
@@ -146,22 +146,22 @@ def chosen(outputs_TBK: Tensor, weights_TB: Tensor) -> Tensor:
 
 
 def answer(
-    model: PathsModel, starts_B: Tensor, ends_B: Tensor, emit: Emit, rule: str, width: int
+    model: PathsModel, starts_B: Tensor, ends_B: Tensor, emit: Emit, readout: str, width: int
 ) -> Answers:
-    """The path for each query, by the test-time rule: from one step's output, or their mixture.
+    """The path for each query, by the test-time readout: from one step's output, or their mixture.
 
     A beam search for the likeliest path; width 1 is greedy decoding.
     """
     if model.decoder is not None:
-        source = FromOnce(model, starts_B, ends_B, rule)
+        source = FromOnce(model, starts_B, ends_B, readout)
         beams = _search(source, starts_B, ends_B, emit, width)
         log_p_B = torch.logsumexp(beams.log_p_SBW[:, :, 0], dim=0)
         return Answers(_with_ends(beams.nodes_BWL[:, 0], ends_B), log_p_B, source.step_B)
-    after = FromParts(model, ends_B, rule, NEXT)
-    before = FromParts(model, starts_B, rule, PREVIOUS)
+    after = FromParts(model, ends_B, readout, NEXT)
+    before = FromParts(model, starts_B, readout, PREVIOUS)
     forth = _search(after, starts_B, ends_B, emit, width)
     back = _search(before, ends_B, starts_B, emit.reversed(), width)
-    return _likeliest(model, _paths(forth, ends_B), _paths(back, starts_B), rule)
+    return _likeliest(model, _paths(forth, ends_B), _paths(back, starts_B), readout)
 
 
 def _search(source: Source, starts_B: Tensor, ends_B: Tensor, emit: Emit, width: int) -> Beams:
@@ -194,14 +194,14 @@ def _paths(beams: Beams, ends_B: Tensor) -> list[dict[Path_, bool]]:
 
 
 def _likeliest(
-    model: PathsModel, forth: list[dict[Path_, bool]], back: list[dict[Path_, bool]], rule: str
+    model: PathsModel, forth: list[dict[Path_, bool]], back: list[dict[Path_, bool]], readout: str
 ) -> Answers:
     """Of the paths written from either end, the one whose parts are likeliest on average."""
     written = [
         ahead | {path[::-1]: allowed for path, allowed in behind.items()}
         for ahead, behind in zip(forth, back, strict=True)
     ]
-    log_p, steps = part_means(model, list({path for paths in written for path in paths}), rule)
+    log_p, steps = part_means(model, list({path for paths in written for path in paths}), readout)
     best = [max(paths, key=lambda path: (paths[path], log_p[path])) for paths in written]
     rows = [torch.tensor(path) for path in best]
     paths_BL = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=NO_NODE)
@@ -214,7 +214,7 @@ def _likeliest(
 
 
 def part_means(
-    model: PathsModel, paths: list[Path_], rule: str
+    model: PathsModel, paths: list[Path_], readout: str
 ) -> tuple[dict[Path_, float], dict[Path_, float]]:
     """The means over each path's parts: of log p of both answers, and of the step they come from.
 
@@ -230,7 +230,7 @@ def part_means(
         part_P = torch.nonzero((pair_P >= first) & (pair_P < first + ASKED))[:, 0]
         question_P = pair_P[part_P] - first
         inference = model(asked_Q // model.num_nodes, asked_Q % model.num_nodes)
-        weights_TQ = step_weights(inference, rule)
+        weights_TQ = step_weights(inference, readout)
         after_QS, before_QS = (
             _mixed_log_p(model, inference, weights_TQ, side) for side in (NEXT, PREVIOUS)
         )

@@ -105,20 +105,22 @@ def _counts(
     return Evaluation(split, Count.of(correct, valid), by(hops), by(steps))
 
 
-def solver(model: PathsModel, emit: Emit, rule: str, beam: int) -> Solver:
+def solver(model: PathsModel, emit: Emit, readout: str, beam: int) -> Solver:
     """The model as a function from queries to paths."""
 
     def solve(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-        answers = ask(model, emit, rule, beam, starts, ends)
+        answers = ask(model, emit, readout, beam, starts, ends)
         return answers.paths_BL.cpu().numpy(), answers.step_B.cpu().numpy()
 
     return solve
 
 
-def ask(model: PathsModel, emit: Emit, rule: str, beam: int, starts: Ints, ends: Ints) -> Answers:
+def ask(
+    model: PathsModel, emit: Emit, readout: str, beam: int, starts: Ints, ends: Ints
+) -> Answers:
     """The answers to queries given by number."""
     device = model.symbols.bias_GS.device
     starts_B = torch.from_numpy(np.asarray(starts, np.int64)).to(device)
     ends_B = torch.from_numpy(np.asarray(ends, np.int64)).to(device)
     with torch.inference_mode():
-        return answer(model, starts_B, ends_B, emit, rule, beam)
+        return answer(model, starts_B, ends_B, emit, readout, beam)

@@ -88,7 +88,7 @@ def route(graph: SphereGraph, path: Path_) -> Route:
 
 
 def explain(
-    model: PathsModel, graph: SphereGraph, emit: Emit, rule: str, beam: int, start: int, end: int
+    model: PathsModel, graph: SphereGraph, emit: Emit, readout: str, beam: int, start: int, end: int
 ) -> Explanation:
     """The steps of one query: the path each would write, and where the answer stops.
 
@@ -98,7 +98,7 @@ def explain(
     device = model.symbols.bias_GS.device
     query = torch.tensor([start], device=device), torch.tensor([end], device=device)
     with torch.inference_mode():
-        answered = answer(model, *query, emit, rule, beam)
+        answered = answer(model, *query, emit, readout, beam)
         path = plain_path(answered.paths_BL[0].tolist())
         inference = model.read(lay_out([path], graph.num_nodes).to(device)).inference
         stop_T = inference.stop_probabilities_TB.mean(dim=1)

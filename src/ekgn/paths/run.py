@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ekgn.config import parse_answer_rule
+from ekgn.config import parse_readout
 from ekgn.errors import EkgnError
 from ekgn.paths.decode import Emit
 from ekgn.paths.evaluate import Evaluation, OnProgress, ask, evaluate, solver
@@ -49,12 +49,12 @@ class Answer:
 class Decoding:
     """How paths are written at test time: from which step, how widely searched, what is allowed."""
 
-    rule: str
+    readout: str
     beam: int
     emit: str
 
     def __str__(self) -> str:
-        return f"{self.rule}, beam {self.beam}, {self.emit}"
+        return f"{self.readout}, beam {self.beam}, {self.emit}"
 
 
 class PathsRun(Run):
@@ -74,15 +74,15 @@ class PathsRun(Run):
         return self.settings.max_steps if self.settings.system == "ekgn" else 1
 
     def decoding(
-        self, rule: str | None = None, beam: int | None = None, emit: str | None = None
+        self, readout: str | None = None, beam: int | None = None, emit: str | None = None
     ) -> Decoding:
         """The run's own way of writing paths, with changes; raises if one makes no sense."""
         chosen = Decoding(
-            rule or self.settings.answer_rule,
+            readout or self.settings.readout,
             self.settings.beam if beam is None else beam,
             emit or self.settings.emit,
         )
-        parse_answer_rule(chosen.rule, self.steps)
+        parse_readout(chosen.readout, self.steps)
         if not 1 <= chosen.beam <= self.data.graph.num_nodes:
             raise EkgnError(
                 f"beam = {chosen.beam}: expected 1 (greedy) to {self.data.graph.num_nodes}."
@@ -102,7 +102,7 @@ class PathsRun(Run):
         graph.check_query(start, end)
         how = decoding or self.decoding()
         found = ask(
-            self.model, self.emit(how), how.rule, how.beam, np.array([start]), np.array([end])
+            self.model, self.emit(how), how.readout, how.beam, np.array([start]), np.array([end])
         )
         return Answer(
             start,
@@ -117,7 +117,7 @@ class PathsRun(Run):
         """The same query step by step."""
         how = decoding or self.decoding()
         emit = self.emit(how)
-        return explain(self.model, self.data.graph, emit, how.rule, how.beam, start, end)
+        return explain(self.model, self.data.graph, emit, how.readout, how.beam, start, end)
 
     def evaluation_name(self, split: str) -> str:
         """What the record calls an evaluation of a split by the run's own way of decoding."""
@@ -133,7 +133,7 @@ class PathsRun(Run):
         how = decoding or self.decoding()
         torch.manual_seed(self.settings.seed)
         result = evaluate(
-            solver(self.model, self.emit(how), how.rule, how.beam),
+            solver(self.model, self.emit(how), how.readout, how.beam),
             self.data.graph,
             self.data.split(split),
             split,

@@ -61,7 +61,7 @@ class PathsTask:
 
     def validate(self, model: PathsModel) -> dict[str, float]:
         """Shares of correct and valid paths on the validation queries, greedily decoded."""
-        solve = solver(model, self._emit, self.settings.answer_rule, beam=1)
+        solve = solver(model, self._emit, self.settings.readout, beam=1)
         counts = evaluate(solve, self.data.graph, self.data.valid, "valid").all
         return {"correct": counts.correct / counts.total, "valid": counts.valid / counts.total}
 

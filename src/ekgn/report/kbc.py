@@ -65,7 +65,7 @@ def report(run: KbcRun, split: str, limit: int, on_progress: OnProgress | None) 
         f"{graph.num_entities:,} entities, {graph.num_relations:,} relations, "
         f"{len(graph.train):,} training facts. {own.num_slots} memory vectors, up to "
         f"{own.max_steps} steps, vectors of {own.embedding_dim}. "
-        f"Numbers are on the {split} split, answer rule {own.answer_rule}.",
+        f"Numbers are on the {split} split, readout {own.readout}.",
         _cards(measured, analysis),
         [
             Section("curves", "Training", curves(run)),
@@ -93,9 +93,9 @@ def _measured(run: KbcRun, split: str) -> Measured:
         recorded: dict[str, Any] | None = run.record.get(section, {}).get(name)
         return recorded or measure(split).as_dict()
 
-    by_rule = f"{split}/{run.settings.answer_rule}"
+    by_readout = f"{split}/{run.settings.readout}"
     return {
-        MODEL: found("evaluations", by_rule, run.evaluate),
+        MODEL: found("evaluations", by_readout, run.evaluate),
         RULES: found("rule_baseline", split, run.rule_baseline),
     }
 
@@ -106,8 +106,8 @@ def choose_examples(run: KbcRun, explainer: Explainer, split: str, limit: int) -
     drawn, known = drawn_graph(graph, split, limit, run.settings.seed), filter_answers(graph, split)
     replayed = Replay(model, Answers(drawn.split(split), graph.num_relations))
     ranks = [
-        rank_split(replayed.scorer(rule), drawn, split, known=known)
-        for rule in ("step:1", run.settings.answer_rule)
+        rank_split(replayed.scorer(readout), drawn, split, known=known)
+        for readout in ("step:1", run.settings.readout)
     ]
     first, last = (found.realistic for found in ranks)
     heads, relations, targets = ranks[0].heads, ranks[0].relations, ranks[0].targets

@@ -100,7 +100,7 @@ async def _parts(head: Text = None, relation: Text = None, tail: Text = None) ->
 Given = Annotated[Parts, Depends(_parts)]
 EntityName = Annotated[str, Query(max_length=schema.MAX_NAME, description="An id or a name.")]
 Top = Annotated[int, Query(ge=1, le=schema.MAX_TOP, description="How many answers.")]
-Rule = Annotated[
+Readout = Annotated[
     str | None,
     Query(
         max_length=20, description="argmax, mixture, last, sample or step:N; else the run's own."
@@ -277,11 +277,11 @@ async def predict(
     given: Given,
     top: Top = 10,
     hide_known: bool = False,
-    rule: Rule = None,
+    readout: Readout = None,
 ) -> schema.PredictReply:
     """The most probable tail, head or relation: give the other two parts of the fact."""
     question = run.question(*given)
-    return (await _answers(site_of(request), run, [question], top, hide_known, rule))[0]
+    return (await _answers(site_of(request), run, [question], top, hide_known, readout))[0]
 
 
 @api.post("/runs/{run}/predict", tags=["answers"])
@@ -289,10 +289,12 @@ async def predict_many(
     request: Request, run: Kbc, body: schema.PredictRequest
 ) -> schema.PredictManyReply:
     """Answers to many questions at once; a bad one gets its error, the others their answers."""
-    run.check_rule(body.rule)
+    run.check_readout(body.readout)
     read = [_read(run, query) for query in body.queries]
     good = [question for question in read if not isinstance(question, schema.ErrorReply)]
-    found = iter(await _answers(site_of(request), run, good, body.top, body.hide_known, body.rule))
+    found = iter(
+        await _answers(site_of(request), run, good, body.top, body.hide_known, body.readout)
+    )
     return schema.PredictManyReply(
         replies=[each if isinstance(each, schema.ErrorReply) else next(found) for each in read]
     )
@@ -311,9 +313,9 @@ async def _answers(
     questions: list[Read],
     top: int,
     hide_known: bool,
-    rule: str | None,
+    readout: str | None,
 ) -> list[schema.PredictReply]:
-    chosen = run.check_rule(rule)
+    chosen = run.check_readout(readout)
     asked = [
         Asked(head, relation, top) for _, head, relation, _ in questions if relation is not None
     ]
@@ -325,7 +327,7 @@ async def _answers(
         else:
             assert tail is not None
             answers = await site.long(run.relations_between, head, tail, top, hide_known)
-        replies.append(schema.PredictReply(question=question, rule=chosen, answers=answers))
+        replies.append(schema.PredictReply(question=question, readout=chosen, answers=answers))
     return replies
 
 
@@ -337,14 +339,14 @@ async def explain(
     target: Text = None,
     top: Top = 10,
     nearest: Annotated[int, Query(ge=1, le=20, description="Observed pairs per step.")] = 3,
-    rule: Rule = None,
+    readout: Readout = None,
 ) -> schema.ExplainReply:
     """Every step of answering: stop probability, attention, nearest observed pairs, answers.
 
     Give the relation and the head or the tail; with all three, the tail is asked for and the given
     one is followed. `target` is an answer to follow through the steps.
     """
-    return await _explained(request, run, given, target, top, nearest, rule)
+    return await _explained(request, run, given, target, top, nearest, readout)
 
 
 async def _explained(
@@ -354,7 +356,7 @@ async def _explained(
     target: str | None = None,
     top: int = 10,
     nearest: int = 3,
-    rule: str | None = None,
+    readout: str | None = None,
 ) -> schema.ExplainReply:
     if target is None and None not in given:
         given, target = given._replace(tail=None), given.tail
@@ -362,7 +364,7 @@ async def _explained(
     if index is None:
         message = "A question without relation has no steps to explain: ask /predict instead."
         raise Problem(422, "incomplete_question", message)
-    chosen = run.check_rule(rule)
+    chosen = run.check_readout(readout)
     goal = None if target is None else run.entity(target)
     return await site_of(request).long(
         run.explain, question, first, index, goal, top, nearest, chosen

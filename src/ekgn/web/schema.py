@@ -63,7 +63,7 @@ class RunSummary(BaseModel):
     sizes: dict[str, int] = Field(examples=[{"entities": 14541, "relations": 237}])
     max_steps: int
     num_slots: int
-    answer_rule: str
+    readout: str
     metrics: dict[str, float] = Field(description="The latest test metrics, or validation ones.")
     measured_on: str = Field(description="The split of the metrics; empty if none was measured.")
 
@@ -290,7 +290,7 @@ class PredictReply(BaseModel):
     """The best answers to a question."""
 
     question: Question
-    rule: str
+    readout: str
     answers: list[Prediction]
 
 
@@ -310,7 +310,7 @@ class PredictRequest(BaseModel):
     queries: Annotated[list[Query], Field(min_length=1, max_length=MAX_QUERIES)]
     top: Annotated[int, Field(ge=1, le=MAX_TOP)] = 10
     hide_known: bool = False
-    rule: Annotated[str, StringConstraints(max_length=20)] | None = None
+    readout: Annotated[str, StringConstraints(max_length=20)] | None = None
 
 
 class PredictManyReply(BaseModel):

@@ -43,7 +43,7 @@ class ServedRun:
             sizes={name: size for name, size in self.data.items() if type(size) is int},
             max_steps=settings.max_steps,
             num_slots=settings.num_slots,
-            answer_rule=settings.answer_rule,
+            readout=settings.readout,
             metrics=measured,
             measured_on=split,
         )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ekgn.config import parse_answer_rule
+from ekgn.config import parse_readout
 from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Ints
 from ekgn.kbc.completion.roles import Floats32
@@ -120,13 +120,13 @@ class ServedKbc(ServedRun):
         """A relation in words, the same for its inverse."""
         return thing(self.run.graph.relations, index % self.run.graph.num_relations)
 
-    def check_rule(self, rule: str | None) -> str:
-        """The answer rule that is meant; raises if there is no such rule."""
-        chosen = rule or self.run.settings.answer_rule
+    def check_readout(self, readout: str | None) -> str:
+        """The readout that is meant; raises if there is no such readout."""
+        chosen = readout or self.run.settings.readout
         try:
-            parse_answer_rule(chosen, self.run.settings.max_steps)
+            parse_readout(chosen, self.run.settings.max_steps)
         except EkgnError as error:
-            raise Problem(422, "unknown_rule", str(error)) from None
+            raise Problem(422, "unknown_readout", str(error)) from None
         return chosen
 
     def question(self, head: str | None, relation: str | None, tail: str | None) -> Read:
@@ -171,9 +171,11 @@ class ServedKbc(ServedRun):
 
     def answer(self, key: tuple[bool, str], asked: Sequence[Asked]) -> list[Predictions]:
         """Answers to some questions in one pass: what the batcher calls."""
-        hide_known, rule = key
+        hide_known, readout = key
         top = max(one.top for one in asked)
-        found = self.run.answers([(one.head, one.relation) for one in asked], top, hide_known, rule)
+        found = self.run.answers(
+            [(one.head, one.relation) for one in asked], top, hide_known, readout
+        )
         return [Predictions(answers[: one.top]) for one, answers in zip(asked, found, strict=True)]
 
     def relations_between(self, head: int, tail: int, top: int, hide_known: bool) -> Predictions:
@@ -237,11 +239,11 @@ class ServedKbc(ServedRun):
         target: int | None,
         top: int,
         nearest: int,
-        rule: str,
+        readout: str,
     ) -> ExplainReply:
         """Every step of one question, and how its answers move between the steps."""
         full = self.explainer.explain(
-            head, relation, target, top=max(top, EXPLAIN_DEPTH), nearest=nearest, rule=rule
+            head, relation, target, top=max(top, EXPLAIN_DEPTH), nearest=nearest, readout=readout
         )
         steps = [
             dataclasses.replace(step, answers=step.answers[:top], attention=step.attention[:8])

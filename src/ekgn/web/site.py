@@ -85,11 +85,11 @@ class Site:
         return await self.long(found.reply)
 
     async def predict(
-        self, served: ServedKbc, hide_known: bool, rule: str, asked: Sequence[Asked]
+        self, served: ServedKbc, hide_known: bool, readout: str, asked: Sequence[Asked]
     ) -> list[Predictions]:
         """Answers through the model's queue."""
         try:
-            return await self._batchers[served.name].ask((hide_known, rule), asked)
+            return await self._batchers[served.name].ask((hide_known, readout), asked)
         except Busy:
             raise _busy() from None
 

@@ -55,9 +55,9 @@ class Asker:
         self.graph, self.train, self.rules = run.graph, run.known["train"], run.rules
         self.roles = Roles(run.graph, run.known["train"])
         self._model, self._device, self._search = run.model, run.device, run.search
-        self._rule = run.settings.answer_rule
-        if self._rule == "sample":
-            self._rule = "mixture"  # its mean: a completion is the same every time
+        self._readout = run.settings.readout
+        if self._readout == "sample":
+            self._readout = "mixture"  # its mean: a completion is the same every time
 
     @cached_property
     def degree(self) -> Ints:
@@ -69,10 +69,10 @@ class Asker:
         """Questions as the entities see them, the step that answers, how many answers are known."""
         query = [torch.from_numpy(np.ascontiguousarray(part)) for part in (heads, roles)]
         record = self._model(*(part.to(self._device) for part in query))
-        step = step_weights(record, self._rule).argmax(dim=0).cpu().numpy() + 1
+        step = step_weights(record, self._readout).argmax(dim=0).cpu().numpy() + 1
         rows = self.train.rows(heads, roles)
         answers = np.where(rows >= 0, np.diff(self.train.offsets, append=0)[rows], 0)
-        return Asked.by(record, self._rule), step, answers
+        return Asked.by(record, self._readout), step, answers
 
     def _hidden(self, heads: Ints, roles: Ints) -> Hidden:
         """Known answers, and the entities themselves where training never has that."""

@@ -13,7 +13,7 @@ const SHOWN = 10; // answers; more are asked for, since known ones can be hidden
 
 export function ExplainPage({ run, params, trail }) {
   const asked = { head: params.head, relation: params.relation, tail: params.tail, target: params.target };
-  const { data, error, loading, again } = useJson(`/api${runPath(run.name, "explain", { ...asked, rule: params.rule, top: 40 })}`);
+  const { data, error, loading, again } = useJson(`/api${runPath(run.name, "explain", { ...asked, readout: params.readout, top: 40 })}`);
   useTitle(data ? questionText(data.question) : "Question");
   const here = data ? extended(trail, questionText(data.question)) : trail;
   const start = data ? { ...data.question, tail: data.question.tail ?? (params.tail && data.explanation.target) } : asked;
@@ -96,8 +96,8 @@ function ruleWords(explanation) {
   const [step, last] = [explanation.steps[explanation.answering_step - 1], explanation.steps.length];
   if (last === 1) return "This run has one step: it answers without a lookup.";
   const part = `Each step takes its stop probability of what the steps before it left over; the last step takes all that is left, so it always says stop.`;
-  if (explanation.rule === "mixture") return `${part} The answer mixes all steps by what they take.`;
-  if (explanation.rule !== "argmax") return `${part} This answer is by the rule ${explanation.rule}.`;
+  if (explanation.readout === "mixture") return `${part} The answer mixes all steps by what they take.`;
+  if (explanation.readout !== "argmax") return `${part} This answer is by the readout ${explanation.readout}.`;
   return `${part} Step ${step.number} takes most, ${percent(step.stop_weight)}, so its answer counts.`;
 }
 

@@ -56,7 +56,7 @@ function Headline({ data }) {
 const COLUMNS = ["hits_at_10", "hits_at_3", "hits_at_1", "mrr", "mean_rank", "adjusted_mean_rank_index"];
 
 function Evaluations({ data }) {
-  const rows = Object.entries(data.evaluations).map(([name, found]) => [name.replace("/", ", rule "), found.micro]);
+  const rows = Object.entries(data.evaluations).map(([name, found]) => [name.replace("/", ", readout "), found.micro]);
   Object.entries(data.rule_baseline).forEach(([split, found]) => rows.push([`${split}, length-1 rules alone`, found.micro]));
   if (!rows.length) return null;
   return html`<section class="card scroll" tabindex="0" aria-labelledby="evaluations"><div class="section-head"><h2 id="evaluations">Evaluations</h2><${TakeCsv} name="Evaluations" /></div><table>
