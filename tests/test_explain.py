@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import typer
@@ -95,6 +96,25 @@ def test_answers_are_the_predictions(run: KbcRun, explainer: Explainer) -> None:
         assert all(answer.known == known[answer.id] for answer in found.answers)
     assert explainer.explain(head, relation, readout="step:2").answering_step == 2
     assert explainer.explain(head, relation, readout="last").answering_step == 3
+
+
+@pytest.mark.parametrize("has_loop", [False, True])
+def test_an_entity_is_its_own_answer_only_where_training_has_that(
+    run: KbcRun, has_loop: bool
+) -> None:
+    loaded = KbcRun(run.path)
+    loop = np.array([[5, 0, 5]] * has_loop, np.int64).reshape(-1, 3)
+    loaded.graph = replace(loaded.graph, train=np.concatenate([loaded.graph.train, loop]))
+    assert loaded.graph.has_loops[0] == has_loop
+    everyone = loaded.graph.num_entities
+    for relation in (0, loaded.graph.num_relations):
+        predicted = loaded.answers([(3, relation)], top=everyone)[0]
+        explained = loaded.explainer.explain(3, relation, top=everyone)
+        for found in (predicted, explained.answers, explained.steps[0].answers):
+            assert len(found) == everyone - (not has_loop)
+            assert (loaded.graph.entities.ids[3] in {answer.id for answer in found}) == has_loop
+    asked = loaded.explainer.explain(3, 0, 3, top=2)
+    assert asked.answers[-1].id == loaded.graph.entities.ids[3], "unless it is asked for"
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])

@@ -359,6 +359,9 @@ class _View:
         self._split_of = {
             int(answer): split for split in reversed(SPLITS) for answer in of_split[split]
         }
+        # An entity is not its own answer where no training fact of the relation has that.
+        may_be_own = explainer.graph.has_loops[relation] or head in {target, *self._split_of}
+        self._left_out = [] if may_be_own else [head]
         # A validation target is ranked as in validation: test answers are not known then.
         in_valid = target in of_split["valid"] and target not in of_split["test"]
         filtering = SPLITS[:2] if in_valid else SPLITS
@@ -367,7 +370,9 @@ class _View:
 
     def answers(self, shares_N: Tensor) -> list[StepAnswer]:
         """The most probable answers; the target follows them with its place if it is not there."""
-        order = shares_N.topk(min(self.top, len(shares_N))).indices.tolist()
+        shares_N = shares_N.clone()
+        shares_N[self._left_out] = -1.0
+        order = shares_N.topk(min(self.top, len(shares_N) - len(self._left_out))).indices.tolist()
         places = list(enumerate(order, 1))
         if self._target is not None and self._target not in order:
             above = int((shares_N > shares_N[self._target]).sum())

@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,12 @@ class KnowledgeGraph:
     @property
     def num_relations(self) -> int:
         return len(self.relations)
+
+    @cached_property
+    def has_loops(self) -> NDArray[np.bool_]:
+        """Which roles, relations and then their inverses, join an entity to itself in training."""
+        loops = self.train[self.train[:, 0] == self.train[:, 2], 1]
+        return np.isin(np.arange(2 * self.num_relations) % self.num_relations, loops)
 
     def split(self, name: str) -> Triples:
         """The triples of train, valid or test."""

@@ -160,10 +160,18 @@ class KbcRun(Run):
         hide_known: bool = False,
         readout: str | None = None,
     ) -> list[Predictions]:
-        """Answers to some [head, relation] queries, by index, in one pass."""
+        """Answers to some [head, relation] queries, by index, in one pass.
+
+        An entity is not its own answer where no training fact of the relation has that.
+        """
         _positive(top)
         found = [self.known_splits(head, relation) for head, relation in queries]
         hidden = [(row, known) for row, each in enumerate(found) for known in each if hide_known]
+        hidden += [
+            (row, head)
+            for row, (head, relation) in enumerate(queries)
+            if head not in found[row] and not self.graph.has_loops[relation]
+        ]
         heads, relations = np.array(queries, np.int64).reshape(-1, 2).T
         asked = Asked.of(self.model, heads, relations, readout)
         rows, known = np.array(hidden, np.int64).reshape(-1, 2).T

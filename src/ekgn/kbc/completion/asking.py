@@ -77,7 +77,7 @@ class Asker:
     def _hidden(self, heads: Ints, roles: Ints) -> Hidden:
         """Known answers, and the entities themselves where training never has that."""
         row, answer = self.train.gather(self.train.rows(heads, roles))
-        alone = np.flatnonzero(~self.roles.has_loops[roles])
+        alone = np.flatnonzero(~self.graph.has_loops[roles])
         return Hidden.of(np.append(row, alone), np.append(answer, heads[alone]))
 
     def best(self, heads: Ints, role: int, depth: int, considered: Bools) -> tuple[Ints, Side]:

@@ -59,8 +59,6 @@ class Roles:
         self._sizes = np.bincount(train.relations, minlength=self.count)
         several = np.bincount(train.relations, np.diff(train.offsets) > 1, minlength=self.count)
         self.is_single = (several + 1) / (self._sizes + 2) <= _SEVERAL
-        loops = graph.train[graph.train[:, 0] == graph.train[:, 2], 1]
-        self.has_loops = np.isin(np.arange(self.count) % graph.num_relations, loops)
 
     def inverse(self, role: int) -> int:
         """The role at the other end."""
