@@ -79,3 +79,5 @@ def main() -> None:
         if not _interrupted or isinstance(error, SystemExit):
             raise
         sys.exit(130)  # a library made an error of its own of the interrupt
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)  # an interrupt that waits comes too late
