@@ -177,6 +177,20 @@ def test_an_interrupt_that_a_library_makes_an_error_of_is_still_one(tmp_path: Pa
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 130)
 
 
+def test_an_interrupt_that_waits_is_forgotten_when_the_command_has_ended(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import signal\nsignal.raise_signal(signal.SIGTERM)")
+    code = (
+        "import signal; import ekgn.cli, ekgn.cli.app\n"
+        "def app(**_): import slow\n"
+        "ekgn.cli.app.app = app\n"
+        "ekgn.cli.main()\n"
+        "print(signal.getitimer(signal.ITIMER_REAL)[0])"
+    )
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("0.0\n", "", 0)
+
+
 def test_a_signal_that_was_put_off_is_a_wish_too() -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)}
     try:
