@@ -182,6 +182,7 @@ def test_an_interrupt_that_waits_is_forgotten_when_the_command_has_ended(tmp_pat
     code = (
         "import signal; import ekgn.cli, ekgn.cli.app\n"
         "def app(**_): import slow\n"
+        "ekgn.cli._WAIT = 60\n"
         "ekgn.cli.app.app = app\n"
         "ekgn.cli.main()\n"
         "print(signal.getitimer(signal.ITIMER_REAL)[0])"
