@@ -159,8 +159,8 @@ def _run(folder: Path, words: list[str], fault: Fault) -> None:
 
     os.chdir(folder)
     os.environ |= {"XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "200"}
-    for number in (signal.SIGINT, signal.SIGTERM):  # until the command line takes them
-        signal.signal(number, lambda *_: os._exit(130))
+    for early in (signal.SIGINT, signal.SIGTERM):  # until the command line takes them
+        signal.signal(early, lambda *_: os._exit(130))
     files.before = disk = Disk(fault)
     sys.argv = ["ekgn", *words]
     for name, number in (("stderr", 2), ("stdout", 1)):
@@ -168,8 +168,8 @@ def _run(folder: Path, words: list[str], fault: Fault) -> None:
     try:
         main()
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):  # too late to be heard
-            signal.signal(number, signal.SIG_IGN)
+        for late in (signal.SIGINT, signal.SIGTERM):  # to be heard
+            signal.signal(late, signal.SIG_IGN)
         Path("calls").write_text(str(disk.calls))
         sys.stdout.flush()
 
