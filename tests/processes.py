@@ -168,7 +168,7 @@ def _run(folder: Path, words: list[str], fault: Fault) -> None:
     try:
         main()
     finally:
-        for late in (signal.SIGINT, signal.SIGTERM):  # to be heard
+        for late in (signal.SIGINT, signal.SIGTERM):  # too late to be heard
             signal.signal(late, signal.SIG_IGN)
         Path("calls").write_text(str(disk.calls))
         sys.stdout.flush()

@@ -146,6 +146,13 @@ def test_signals_are_put_back_and_a_late_one_is_not_lost() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def run_code(code: str, folder: Path) -> tuple[str, str, int]:
+    """What a Python process of its own prints on stdout and stderr, and its exit code."""
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    return done.stdout, done.stderr, done.returncode
+
+
 def test_a_signal_during_an_import_waits_for_its_end(tmp_path: Path) -> None:
     """Libraries turn an interrupted import into tracebacks of their own."""
     slow = (
@@ -158,9 +165,7 @@ def test_a_signal_during_an_import_waits_for_its_end(tmp_path: Path) -> None:
         "try:\n    import slow\n    time.sleep(60)\n"
         "except KeyboardInterrupt:\n    print(sys.modules['slow'].done)"
     )
-    words = [sys.executable, "-c", code]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr, done.returncode) == ("1\n", "", 0)
+    assert run_code(code, tmp_path) == ("1\n", "", 0)
 
 
 def test_an_interrupt_that_a_library_makes_an_error_of_is_still_one(tmp_path: Path) -> None:
@@ -172,9 +177,7 @@ def test_an_interrupt_that_a_library_makes_an_error_of_is_still_one(tmp_path: Pa
         "ekgn.cli.app.app = app\n"
         "ekgn.cli.main()"
     )
-    words = [sys.executable, "-c", code]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 130)
+    assert run_code(code, tmp_path) == ("", "", 130)
 
 
 def test_an_interrupt_that_waits_is_forgotten_when_the_command_has_ended(tmp_path: Path) -> None:
@@ -187,9 +190,7 @@ def test_an_interrupt_that_waits_is_forgotten_when_the_command_has_ended(tmp_pat
         "ekgn.cli.main()\n"
         "print(signal.getitimer(signal.ITIMER_REAL)[0])"
     )
-    words = [sys.executable, "-c", code]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr, done.returncode) == ("0.0\n", "", 0)
+    assert run_code(code, tmp_path) == ("0.0\n", "", 0)
 
 
 def test_a_signal_that_was_put_off_is_a_wish_too() -> None:

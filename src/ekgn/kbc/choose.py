@@ -73,7 +73,7 @@ class Tried:
 
     @property
     def early(self) -> float:
-        """What tells best, so early, how the whole training will end."""
+        """What judges a short trial: both, as MRR favours what starts fast."""
         return self.hits_at_10 - RANK_SHARE * math.log(self.mean_rank)
 
 
