@@ -1,12 +1,13 @@
-"""What each part of the default buys: one change of preset `auto` a row, all else the same.
+"""What each part buys: one change of a preset a row, all else the same.
 
-    python scripts/ablation.py train DATA [--seeds 0 1 2] [--only NAME ...] [--epochs N]
+    python scripts/ablation.py train DATA [--preset auto | paper-log] [--seeds 0 1 2]
+                                          [--only NAME ...] [--epochs N]
     python scripts/ablation.py page
     python scripts/ablation.py list
 
 Every row is trained for the same epochs with the sizes, rate and penalty that the first row chose.
-A graph has one file in results/ablation; a row that is in it is not trained again. Everything is
-measured on validation.
+A graph and preset have one file in results/ablation; a row that is in it is not trained again.
+Everything is measured on validation.
 """
 
 from __future__ import annotations
@@ -28,12 +29,20 @@ from ekgn.tables import Table
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "results" / "ablation"
 PAGE = ROOT / "docs" / "parts.md"
-ROWS: dict[str, tuple[str, dict[str, Any]]] = {
-    "auto": ("the default", {}),
+Rows = dict[str, tuple[str, dict[str, Any]]]
+CONTROLS: Rows = {
     "one-step": ("T_max = 1: the first answer alone", {"max_steps": 1}),
     "two-steps": ("T_max = 2", {"max_steps": 2}),
     "five-steps": ("T_max = 5", {"max_steps": 5}),
     "one-slot": ("one memory vector: lookups that cannot choose", {"num_slots": 1}),
+    "mlp": (
+        "a residual MLP in place of the lookups: no memory, no gate",
+        {"controller": "mlp", "max_steps": 2, "readout": "last"},
+    ),
+}
+DEFAULT: Rows = {
+    "auto": ("the default", {}),
+    **CONTROLS,
     "expected": ("the objective as printed, not its log", {"objective": "expected"}),
     "no-step-loss": ("no deep supervision", {"step_loss": 0.0}),
     "no-dropout": ("no dropout", {"dropout": 0.0}),
@@ -47,6 +56,12 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "distmult": ("DistMult's product", {"first_answer": "distmult"}),
     "rescal": ("RESCAL's product, 128 numbers", {"first_answer": "rescal", "embedding_dim": 128}),
 }
+PAPER: Rows = {
+    "paper-log": ("the paper's recipe, with the gradient of log J", {}),
+    "expected": ("the objective as printed, J: preset `paper`", {"objective": "expected"}),
+    **CONTROLS,
+}
+ROWS = {"auto": DEFAULT, "paper-log": PAPER}  # the row of its own name first
 
 log = logging.getLogger("ablation")
 
@@ -57,17 +72,18 @@ def change_of(label: str, first: KbcSettings) -> dict[str, Any]:
         return {"embedding_dim": first.embedding_dim // 2}
     if label == "rate":
         return {"learning_rate": 0.1 if first.learning_rate > 0.1 else 0.3}
-    return ROWS[label][1]
+    return (DEFAULT | PAPER)[label][1]
 
 
 def train_row(
-    label: str, seed: int, graph: KnowledgeGraph, first: KbcSettings, work: Path
+    label: str, seed: int, graph: KnowledgeGraph, first: KbcSettings, preset: str
 ) -> dict[str, Any]:
     """Train one row: what it changed, and what its steps do on validation."""
     row = change_of(label, first)
     settings = first.model_copy(update={**row, "seed": seed})
-    run = api.train(graph, settings, preset="auto", out=work / f"{label}-{seed}")
-    found = run.analyze("valid")
+    with tempfile.TemporaryDirectory() as work:
+        run = api.train(graph, settings, preset=preset, out=Path(work) / "run")
+        found = run.analyze("valid")
     kept = found.overall()
     log.info("%s, seed %d: %s", label, seed, found.metrics[settings.readout])
     return {
@@ -86,27 +102,32 @@ def train(given: argparse.Namespace) -> None:
     """Train the rows that have no record yet."""
     graph = load_graph(given.data)
     fixed = {"threads": given.threads, **({"epochs": given.epochs} if given.epochs else {})}
-    first, why = choose(graph, KbcSettings.build("auto", None, fixed))
-    target = RECORDS / f"{graph.name.casefold()}.json"
+    preset, rows = given.preset, ROWS[given.preset]
+    first, why = choose(graph, KbcSettings.build(preset, None, fixed))
+    suffix = "" if preset == "auto" else f"-{preset}"
+    target = RECORDS / f"{graph.name.casefold()}{suffix}.json"
     facts = {"name": graph.name, "train": len(graph.train), "valid": len(graph.valid)}
     about = {**facts, "entities": graph.num_entities, "relations": graph.num_relations}
     record: dict[str, Any] = (
-        read_json(target) if target.exists() else {"format": 1, "data": about, "rows": []}
+        read_json(target)
+        if target.exists()
+        else {"format": 1, "data": about, "preset": preset, "rows": []}
     )
     record["chosen"] = why
     done = {(row["label"], row["seed"]) for row in record["rows"]}
     for seed in given.seeds:
-        for label in given.only or ROWS:
-            if (label, seed) not in done and is_a_change(change_of(label, first), label, first):
-                with tempfile.TemporaryDirectory() as work:
-                    record["rows"].append(train_row(label, seed, graph, first, Path(work)))
+        for label in given.only or rows:
+            if (label, seed) not in done and (
+                label == preset or is_a_change(change_of(label, first), first)
+            ):
+                record["rows"].append(train_row(label, seed, graph, first, preset))
                 target.parent.mkdir(exist_ok=True)
                 write_json(target, record)
 
 
-def is_a_change(row: dict[str, Any], label: str, first: KbcSettings) -> bool:
-    """Whether a row differs from the default; that of a graph may have it already."""
-    return label == "auto" or any(getattr(first, name) != value for name, value in row.items())
+def is_a_change(row: dict[str, Any], first: KbcSettings) -> bool:
+    """Whether a row differs from the first; that of a graph may have it already."""
+    return any(getattr(first, name) != value for name, value in row.items())
 
 
 def page(folder: Path = RECORDS) -> str:
@@ -121,15 +142,15 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _graph(record: dict[str, Any]) -> str:
-    """A graph's table: mean over seeds, lowest and highest, and the difference to the default."""
-    rows = record["rows"]
-    of = {label: [row for row in rows if row["label"] == label] for label in ROWS}
-    first = of["auto"]
+    """A table: mean over seeds, each seed, and the difference to the first row."""
+    rows, preset = record["rows"], record["preset"]
+    of = {label: [row for row in rows if row["label"] == label] for label in ROWS[preset]}
+    first = of[preset]
     lines: list[list[str]] = []
-    for label, (words, _) in ROWS.items():
+    for label, (words, _) in ROWS[preset].items():
         if of[label]:
             lines.append(_line(words, [_main(row) for row in of[label]], first, of[label]))
-        if label == "auto":
+        if label == preset:
             for readout in ("step:1", "last", "mixture"):
                 key = f"step:{first[0]['settings']['max_steps']}" if readout == "last" else readout
                 found = [row["analysis"]["metrics"][key] for row in first]
@@ -138,11 +159,12 @@ def _graph(record: dict[str, Any]) -> str:
             lines.append(
                 _line("the same weights, attention replaced by its mean", found, first, [])
             )
-    columns = ["row", "hits@10", "MRR", "MRR, by seed", "MRR - default's", "minutes"]
+    columns = ["row", "hits@10", "MRR", "MRR, by seed", "MRR - first row's", "minutes"]
     data, settings = record["data"], first[0]["settings"]
     seeds = ", ".join(str(row["seed"]) for row in first)
     return (
-        f"\n## {data['name']}\n\n{data['train']:,} training facts, {data['entities']:,} entities. "
+        f"\n## {data['name']}, preset `{preset}`\n\n"
+        f"{data['train']:,} training facts, {data['entities']:,} entities. "
         f"{settings['epochs']} epochs, {settings['embedding_dim']} numbers, penalty "
         f"{settings['penalty']:g}, rate {settings['learning_rate']:g}; seeds {seeds}.\n\n"
         + Table(data["name"], columns, lines).markdown()
@@ -176,7 +198,7 @@ def _line(
         f"{100 * mean(one['hits_at_10'] for one in found):.1f}%",
         f"{mean(mrr):.3f}",
         " / ".join(f"{value:.3f}" for value in mrr),
-        f"{more:+.3f}" if words != ROWS["auto"][0] else "",
+        f"{more:+.3f}" if rows != first else "",
         minutes,
     ]
 
@@ -188,7 +210,8 @@ def main() -> None:
     training = commands.add_parser("train")
     training.add_argument("data", help="a benchmark, folder or file")
     training.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    training.add_argument("--only", nargs="+", choices=sorted(ROWS), help="only these rows")
+    training.add_argument("--preset", choices=ROWS, default="auto", help="what is changed")
+    training.add_argument("--only", nargs="+", choices=sorted(DEFAULT | PAPER), help="these rows")
     training.add_argument("--epochs", type=int, help="epochs of every row")
     training.add_argument("--threads", type=int, default=0, help="CPU threads (0: all cores)")
     commands.add_parser("page")
@@ -201,7 +224,10 @@ def main() -> None:
         text = page()
         replace_file(PAGE, lambda aside: aside.write_text(text, encoding="utf-8"))
     else:
-        print(*(f"{name}: {words}" for name, (words, _) in ROWS.items()), sep="\n")
+        for preset, rows in ROWS.items():
+            print(
+                f"{preset}:", *(f"  {name}: {words}" for name, (words, _) in rows.items()), sep="\n"
+            )
 
 
 if __name__ == "__main__":

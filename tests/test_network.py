@@ -52,6 +52,23 @@ def test_attention_is_the_equation_written_as_a_loop() -> None:
             assert attention[b, i].item() == pytest.approx(math.exp(scores[i]) / total, rel=1e-4)
 
 
+def test_the_control_reads_nothing_and_has_about_as_many_numbers() -> None:
+    network, states = make_network(controller="mlp"), torch.randn(3, 6)
+    record = network(states)
+    layers = network.controller.layers
+    by_hand = states
+    for first, _, second in layers:  # type: ignore[misc, union-attr]
+        hidden = (by_hand @ first.weight.T + first.bias).clamp(min=0)
+        by_hand = by_hand + hidden @ second.weight.T + second.bias
+    torch.testing.assert_close(record.states_TBH[1], by_hand)
+    with torch.no_grad():
+        network.memory.slots_MH.mul_(-3)
+    torch.testing.assert_close(network(states).states_TBH, record.states_TBH)
+    of_lookups = make_network(num_slots=1)
+    ours, theirs = (sum(w.numel() for w in n.parameters()) for n in (network, of_lookups))
+    assert ours == pytest.approx(theirs + 2 * 6 * 6, rel=0.3)  # its own memory is there, unread
+
+
 def test_slots_start_with_unit_norm_and_attention_sums_to_one_and_survives_zero_states() -> None:
     network = make_network(num_slots=7)
     assert torch.allclose(network.memory.slots_MH.norm(dim=1), torch.ones(7))

@@ -41,6 +41,11 @@ class Settings(BaseModel):
     max_steps: int = knob(5, "most lookup steps before an answer is due", "T_max", ge=1, le=64)
     num_slots: int = knob(64, "vectors in the embedded knowledge graph", "|E_KG|", ge=1)
     sharpness: float = knob(10.0, "scale of the cosine in the attention softmax", "λ", gt=0)
+    controller: Literal["gru", "mlp"] = knob(
+        "gru",
+        "what makes the next state: a GRU of what was read; or, as a control, layers of like "
+        "size that read nothing",
+    )
 
     # The objective.
     objective: Literal["log", "expected"] = knob(

@@ -35,7 +35,7 @@ from ekgn.optimizers import Optimizers, rate_factor
 log = logging.getLogger(__name__)
 
 EXACT_OPERATIONS = 4e13  # of an epoch: beyond it the softmax is sampled
-SIZES, SIZED_OPERATIONS = (800, 400), 1.1e13  # the largest size with such an exact epoch,
+SIZES, SIZED_OPERATIONS = (800, 400), 2e13  # the largest size with such an exact epoch,
 PLAIN, SMALL, NUMBERS = 256, 128, 6.5e8  # else the first, or the other if a table has more numbers
 SAMPLED = 2_000
 # The values that leave a setting open.

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from ekgn.network.layers import ResidualLayers
+
 _through_sigmoid = torch.ops.aten.sigmoid_backward.grad_input  # gradient times y (1 - y)
 _through_tanh = torch.ops.aten.tanh_backward.grad_input  # gradient times (1 - y²)
 
@@ -37,6 +39,22 @@ class Controller(nn.Module):
         state_gates_BG = F.linear(states_BH, self.cell.weight_hh, self.cell.bias_hh)
         next_BH: Tensor = _NextStates.apply(input_gates_BG, state_gates_BG, states_BH)  # type: ignore[no-untyped-call]
         return next_BH
+
+
+class Unread(nn.Module):
+    """The control: residual layers of about as many numbers as GRU and memory, which read nothing.
+
+    W_hh and W_ih of the GRU have 6 H² numbers, W_1 and W_2 of the attention 2 H²; these have 8 H².
+    """
+
+    def __init__(self, state_size: int) -> None:
+        super().__init__()
+        self.layers = ResidualLayers(state_size, 2 * state_size)
+
+    def forward(self, states_BH: Tensor, inputs_BH: Tensor) -> Tensor:
+        """s_{t+1} from s_t alone."""
+        after_BH: Tensor = self.layers(states_BH)
+        return after_BH
 
 
 class Gates(NamedTuple):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ekgn.config import Settings
 from ekgn.network import fused
-from ekgn.network.controller import Controller
+from ekgn.network.controller import Controller, Unread
 from ekgn.network.inference import Inference
 from ekgn.network.memory import EmbeddedKnowledgeGraph
 from ekgn.network.termination import Termination, log_stop_weights, open_stop_weights
@@ -37,7 +37,7 @@ class Network(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
         self.memory = EmbeddedKnowledgeGraph(settings.num_slots, state_size, settings.sharpness)
-        self.controller = Controller(state_size)
+        self.controller = {"gru": Controller, "mlp": Unread}[settings.controller](state_size)
         self.termination = Termination(state_size)
         self.max_steps, self.state_size = settings.max_steps, state_size
 
@@ -49,10 +49,11 @@ class Network(nn.Module):
         Analyses give another `memory` to be read in place of the network's own.
         """
         first_BH, steps = self.encoder(*query), max_steps or self.max_steps
-        if memory is None:  # the fast twin of `walk`
+        if memory is None and isinstance(self.controller, Controller):  # the fast twin of `walk`
             states_TBH, attention_LBM = fused.look_up(first_BH, steps, self.memory, self.controller)
         else:
-            states_TBH, attention_LBM = walk(first_BH, steps, memory, self.controller)
+            read = memory or self.memory
+            states_TBH, attention_LBM = walk(first_BH, steps, read, self.controller)
         return self._record(states_TBH, attention_LBM, steps, query)
 
     @torch.no_grad()
@@ -91,7 +92,7 @@ def walk(
     state_BH: Tensor,
     steps: int,
     memory: Memory,
-    controller: Controller,
+    controller: Controller | Unread,
     all_left: Callable[[list[Tensor]], bool] = lambda states: False,
 ) -> tuple[Tensor, Tensor]:
     """The algorithm box: the states s_1 ... s_T and the attention of the lookups between them."""

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from ekgn.network.controller import Controller
 from ekgn.network.inference import Inference
-from ekgn.network.layers import shared_dropout
+from ekgn.network.layers import ResidualLayers, shared_dropout
 from ekgn.network.network import Network
 from ekgn.network.objective import Loss, objective
 from ekgn.paths.batches import Batch, parts_of
@@ -134,23 +134,15 @@ def one_step(state_BH: Tensor) -> Inference:
 class ResidualMlp(nn.Module):
     """The control: s_1 goes through two residual layers in place of memory, controller and gate."""
 
-    HIDDEN, LAYERS = 256, 2
+    HIDDEN = 256
 
     def __init__(self, encoder: nn.Module, state_size: int) -> None:
         super().__init__()
         self.encoder = encoder
-        self.layers = nn.ModuleList(
-            nn.Sequential(
-                nn.Linear(state_size, self.HIDDEN), nn.ReLU(), nn.Linear(self.HIDDEN, state_size)
-            )
-            for _ in range(self.LAYERS)
-        )
+        self.layers = ResidualLayers(state_size, self.HIDDEN)
 
     def forward(self, *query: Tensor) -> Inference:
-        state_BH = self.encoder(*query)
-        for layer in self.layers:
-            state_BH = state_BH + layer(state_BH)
-        return one_step(state_BH)
+        return one_step(self.layers(self.encoder(*query)))
 
 
 class ReadPair(nn.Module):
