@@ -19,6 +19,11 @@ def wide(page: Any) -> int:
     return found
 
 
+def note_where_it_is_left(page: Any) -> None:
+    """Have the page keep its scroll position at every click, whatever moved it there."""
+    page.evaluate("() => addEventListener('click', () => { window.left = scrollY }, true)")
+
+
 def test_the_relation_box_offers_what_an_entity_lacks(page: Any, address: str) -> None:
     page.goto(f"{address}/runs/atlas/entity?entity=France")
     page.locator("#ask-relation").click()
@@ -40,15 +45,33 @@ def test_the_focus_stays_on_the_page_asked_for(page: Any, address: str) -> None:
 
 def test_back_returns_to_where_one_was(page: Any, address: str) -> None:
     page.goto(f"{address}{EXPLAIN}head=France&relation=borders")
-    answer = page.locator(".answers a").last
-    answer.scroll_into_view_if_needed()
-    left = page.evaluate("scrollY")
-    assert left > 100
-    answer.click()
+    page.wait_for_load_state("networkidle")  # what comes in later moves what is there
+    note_where_it_is_left(page)
+    page.locator(".answers a").last.click()
     expect(page.locator(".step")).to_have_count(0)
-    page.wait_for_function("scrollY === 0")
+    page.wait_for_function("() => scrollY === 0")
+    assert page.evaluate("left") > 100
     page.go_back()
-    page.wait_for_function("left => Math.abs(scrollY - left) < 3", arg=left)
+    page.wait_for_function("() => Math.abs(scrollY - left) < 3")
+
+
+def test_back_returns_to_where_one_was_when_the_page_comes_late(page: Any, address: str) -> None:
+    page.set_viewport_size({"width": 1280, "height": 500})  # the page between is as long, too
+    page.goto(f"{address}{EXPLAIN}head=France&relation=borders")
+    page.wait_for_load_state("networkidle")
+    note_where_it_is_left(page)
+    page.locator(".answers a").last.click()
+    expect(page.locator(".step")).to_have_count(0)
+    page.wait_for_load_state("networkidle")
+    held: list[Any] = []
+    page.route("**/explain**", lambda route: held.append(route))
+    with page.expect_request("**/explain**"):
+        page.go_back()
+    while not held:
+        page.wait_for_timeout(20)  # lets the handler of the route run
+    held[0].continue_()
+    expect(page.locator(".step")).to_have_count(3)
+    page.wait_for_function("() => Math.abs(scrollY - left) < 3")
 
 
 def test_enter_takes_the_start_of_a_name(page: Any, address: str) -> None:

@@ -57,7 +57,7 @@ def test_the_control_reads_nothing_and_has_about_as_many_numbers() -> None:
     record = network(states)
     layers = network.controller.layers
     by_hand = states
-    for first, _, second in layers:  # type: ignore[misc, union-attr]
+    for first, _, second in layers:
         hidden = (by_hand @ first.weight.T + first.bias).clamp(min=0)
         by_hand = by_hand + hidden @ second.weight.T + second.bias
     torch.testing.assert_close(record.states_TBH[1], by_hand)

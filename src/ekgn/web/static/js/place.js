@@ -1,6 +1,7 @@
 // Where the reader is: the scroll position that Back returns to, and the focus that must not get lost.
 
-const PATIENCE = 4000; // milliseconds that a page may take to be as long, or as far, as it was
+const PATIENCE = 4000; // milliseconds that the focus is kept while a page comes in
+const QUIET = 600, LONGEST = 30000; // a page has come in when it keeps its height for so long; waited for at most
 let goal = null; // the position on its way to, if any
 
 /** Note the scroll position in this entry of the history. */
@@ -8,14 +9,19 @@ export function noteScroll() {
   if (goal === null) history.replaceState({ ...history.state, scroll: scrollY }, "");
 }
 
-/** Scroll to where this entry of the history was left, as soon as the page is long enough. */
+/**
+ * Scroll to where this entry of the history was left, and stay there until its page has come in: the page before
+ * may still be there and be as long, and then there is hardly any page for a while.
+ */
 export function restoreScroll() {
-  const wanted = history.state?.scroll ?? 0;
-  const until = performance.now() + PATIENCE;
-  const attempt = () => {
+  const wanted = history.state?.scroll ?? 0, start = performance.now();
+  let height = -1, since = start;
+  const attempt = (now) => {
     if (goal !== wanted) return;
-    scrollTo({ top: wanted, behavior: "instant" });
-    if (Math.abs(scrollY - wanted) > 1 && performance.now() < until) requestAnimationFrame(attempt);
+    if (Math.abs(scrollY - wanted) > 1) scrollTo({ top: wanted, behavior: "instant" });
+    const high = document.documentElement.scrollHeight;
+    if (high !== height || Math.abs(scrollY - wanted) > 1) [height, since] = [high, now];
+    if (wanted > 0 && now - since < QUIET && now - start < LONGEST) requestAnimationFrame(attempt);
     else goal = null;
   };
   goal = wanted;
@@ -41,6 +47,6 @@ export function watchScroll() {
   history.scrollRestoration = "manual";
   let timer = 0;
   addEventListener("scroll", () => { clearTimeout(timer); timer = setTimeout(noteScroll, 120); }, { passive: true });
-  for (const kind of ["wheel", "touchmove", "keydown"]) addEventListener(kind, () => { goal = null; }, { passive: true });
+  for (const kind of ["wheel", "touchmove", "keydown", "pointerdown"]) addEventListener(kind, () => { goal = null; }, { passive: true });
   restoreScroll();
 }
