@@ -160,7 +160,16 @@ def candidates(count: int, seed: int = 0) -> pl.DataFrame:
     return pl.DataFrame({**keys, **columns, **ranks, "true": rng.random(count) < chance})
 
 
-@pytest.mark.parametrize("count", [600, 6000])
+def test_an_answer_is_told_alike_with_its_rank_and_without(run: KbcRun) -> None:
+    heads, relations, tails = run.graph.train[:40].T
+    told, _ = run.asker.places(heads, relations, tails)
+    for _ in range(2):  # the second time from what was kept
+        again = run.asker.shares(heads, relations, tails)
+        for one, other in zip(told, again, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("count", [900, 6000])
 def test_a_confidence_is_calibrated_on_what_it_did_not_see(count: int, tmp_path: Path) -> None:
     made = sure.fit(candidates(count), {"step": 7})
     assert bool(made.knots) == (count == 6000), "isotonic where there is enough"

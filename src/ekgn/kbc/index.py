@@ -82,10 +82,11 @@ class IndexSearch:
     def best(self, asked: Asked, top: int, hidden: Hidden) -> Best:
         """The first places among the candidates; shares by an estimate of the softmax's total."""
         most = int(torch.bincount(hidden.rows).max()) if len(hidden.rows) else 0
-        entity_BC, score_BC, _ = self._candidates(asked, max(LEAST_FOUND, 4 * top + most))
+        wanted = max(LEAST_FOUND, 4 * top + most)
+        entity_BC, score_BC, log_total_SB = self._candidates(asked, wanted)
         _hide(score_BC, entity_BC, hidden)
         values, places = score_BC.topk(min(top, score_BC.shape[1]), dim=1)
-        return Best(values, entity_BC.gather(1, places))
+        return Best(values, entity_BC.gather(1, places), log_total_SB)
 
     def places(self, asked: Asked, rows: Ints, answers: Ints, hidden: Hidden) -> Placed:
         """Ranks are exact among the candidates, and estimated by a sample beyond them."""

@@ -24,7 +24,6 @@ from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.completion import Choice, Completion, Confidence, complete, fit_confidence, given
 from ekgn.kbc.completion.asking import Asker
 from ekgn.kbc.completion.facts import answered
-from ekgn.kbc.completion.roles import Bools
 from ekgn.kbc.explain import Explainer, Explanation
 from ekgn.kbc.extend import Extension, extend, undo
 from ekgn.kbc.graph import KnowledgeGraph
@@ -165,14 +164,14 @@ class KbcRun(Run):
         An entity is not its own answer where no training fact of the relation has that.
         """
         _positive(top)
-        found = [self.known_splits(head, relation) for head, relation in queries]
+        heads, relations = np.array(queries, np.int64).reshape(-1, 2).T
+        found = self._known_splits(heads, relations)
         hidden = [(row, known) for row, each in enumerate(found) for known in each if hide_known]
         hidden += [
             (row, head)
             for row, (head, relation) in enumerate(queries)
             if head not in found[row] and not self.graph.has_loops[relation]
         ]
-        heads, relations = np.array(queries, np.int64).reshape(-1, 2).T
         asked = Asked.of(self.model, heads, relations, readout)
         rows, known = np.array(hidden, np.int64).reshape(-1, 2).T
         best = self.search.best(asked, top, Hidden.of(rows, known))
@@ -180,7 +179,11 @@ class KbcRun(Run):
         is_left = best.log_share_BP.isfinite().cpu().numpy()
         sure = np.full(entities.shape, np.nan)
         if self.confidence and readout in (None, self.settings.readout):
-            row, place = np.nonzero(is_left & ~self._trained(heads, relations, entities))
+            is_new = [
+                [known.get(index) != "train" for index in some]
+                for known, some in zip(found, entities.tolist(), strict=True)
+            ]
+            row, place = np.nonzero(is_left & np.array(is_new))
             facts = answered(self.asker, heads[row], relations[row], entities[row, place])
             sure[row, place] = self.confidence.of(facts)
         return [
@@ -211,21 +214,17 @@ class KbcRun(Run):
         """Make an index of the answers, and keep it with the run; raises if it finds too little."""
         return build_index(self, cells)
 
-    def _trained(self, heads: Ints, relations: Ints, entities_BP: Ints) -> Bools:
-        """Which of some answers to each query training has."""
-        known = self.known["train"]
-        return np.array(
-            [
-                np.isin(some, known.of(head, relation))
-                for head, relation, some in zip(heads, relations, entities_BP, strict=True)
-            ]
-        ).reshape(entities_BP.shape)
-
     def known_splits(self, head: int, relation: int) -> dict[int, str]:
         """The known answers of a query, each with the split it is in."""
-        found: dict[int, str] = {}
+        return self._known_splits(np.array([head]), np.array([relation]))[0]
+
+    def _known_splits(self, heads: Ints, relations: Ints) -> list[dict[int, str]]:
+        found: list[dict[int, str]] = [{} for _ in heads]
         for split in ("test", "valid", "train"):
-            found |= dict.fromkeys(self.known[split].of(head, relation).tolist(), split)
+            known = self.known[split]
+            rows, answers = known.gather(known.rows(heads, relations))
+            for row, answer in zip(rows.tolist(), answers.tolist(), strict=True):
+                found[row][answer] = split
         return found
 
     def _predict_relation(self, head: int, tail: int, top: int, hide_known: bool) -> Predictions:

@@ -3,8 +3,8 @@
 A share is the softmax over all entities, hidden ones included. An index (ekgn.kbc.index) answers
 the same questions without looking at every entity.
 
-Shape letters: S steps that count, B queries, K vectors, n entities of a block, P (query, answer)
-pairs.
+Shape letters: S steps that count, B queries, K vectors, n entities of a block, N all of them,
+P (query, answer) pairs.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Best(NamedTuple):
 
     log_share_BP: Tensor
     entity_BP: Tensor
+    log_total_SB: Tensor  # log Σ exp of all scores, of each step
 
 
 class Placed(NamedTuple):
@@ -117,25 +118,25 @@ class ExactSearch:
     def best(self, asked: Asked, top: int, hidden: Hidden) -> Best:
         """See Search."""
         top = min(top, len(self._vectors_NK))
-        found: Best | None = None
-        totals = _Totals()
+        found: Places | None = None
+        totals = self._totals(asked)
         for start, scores_Bn in self._blocks(asked, totals):
             hidden.hide(scores_Bn, start)
-            values, places = scores_Bn.topk(min(top, scores_Bn.shape[1]), dim=1)
-            block = Best(values, places + start)
+            block = _first(scores_Bn, top, start)
             found = block if found is None else _merged(found, block, top)
         assert found is not None
-        return Best(totals.shares(found.log_share_BP), found.entity_BP)
+        values, entities = found
+        return Best(totals.shares(values), entities, totals.log_total_SB)
 
     def places(self, asked: Asked, rows: Ints, answers: Ints, hidden: Hidden) -> Placed:
         """See Search."""
         device = self._vectors_NK.device
         row_P = torch.from_numpy(rows).to(device)
         answer_P = torch.from_numpy(answers).to(device)
-        value_P = self.pair_scores(asked, row_P, self._vectors_NK[answer_P])
+        totals = self._totals(asked)
+        value_P = self._pair_scores(asked, row_P, self._vectors_NK[answer_P], totals)
         above_P = torch.zeros(len(rows), dtype=torch.long, device=device)
-        first: Best | None = None
-        totals = _Totals()
+        first: Places | None = None
         for start, scores_Bn in self._blocks(asked, totals):
             hidden.hide(scores_Bn, start)
             here = (answer_P >= start) & (answer_P < start + scores_Bn.shape[1])
@@ -143,33 +144,19 @@ class ExactSearch:
             scores_of = scores_Bn[row_P[here], answer_P[here] - start]
             above_P[here] -= (scores_of > value_P[here]).long()
             above_P += _count_above(scores_Bn, row_P, value_P)
-            values, places = scores_Bn.topk(min(2, scores_Bn.shape[1]), dim=1)
-            block = Best(values, places)
+            block = _first(scores_Bn, 2, start)
             first = block if first is None else _merged(first, block, 2)
         assert first is not None
         shares_P = totals.shares(value_P[:, None], row_P)[:, 0]
-        return Placed(
-            shares_P.cpu(), above_P.cpu().numpy() + 1, totals.shares(first.log_share_BP).cpu()
-        )
+        return Placed(shares_P.cpu(), above_P.cpu().numpy() + 1, totals.shares(first[0]).cpu())
 
-    def pair_scores(self, asked: Asked, row_P: Tensor, vectors_PK: Tensor) -> Tensor:
-        """The score of each (query, entity vector) pair."""
-        if len(asked.outputs_SBK) > 1:
-            return self._mixed_pairs(asked, row_P, vectors_PK)
-        return self._pairs(asked.outputs_SBK[0][row_P], vectors_PK)
-
-    def _pairs(self, outputs_PK: Tensor, vectors_PK: Tensor) -> Tensor:
-        if self._model.settings.has_product:
-            return (outputs_PK * vectors_PK).sum(dim=1)
-        return -self._model.settings.distance_scale * (outputs_PK - vectors_PK).abs().sum(dim=1)
-
-    def _mixed_pairs(self, asked: Asked, row_P: Tensor, vectors_PK: Tensor) -> Tensor:
-        shift_SB = asked.log_weights_SB - self._log_totals(asked)
-        steps = [
-            self._pairs(outputs[row_P], vectors_PK) + shift[row_P]
-            for outputs, shift in zip(asked.outputs_SBK, shift_SB, strict=True)
-        ]
-        return torch.stack(steps).logsumexp(dim=0)
+    def _pair_scores(
+        self, asked: Asked, row_P: Tensor, vectors_PK: Tensor, totals: _Totals
+    ) -> Tensor:
+        """The score of each (query, entity vector) pair, as blocks have it."""
+        if len(asked.outputs_SBK) == 1:
+            return pair_scores(self._model, asked.outputs_SBK[0][row_P], vectors_PK)
+        return _pair_shares(self._model, asked, totals.log_total_SB, row_P, vectors_PK)
 
     def _blocks(self, asked: Asked, totals: _Totals) -> Iterator[tuple[int, Tensor]]:
         """The scores of each block of entities, (B, n), and where it starts.
@@ -183,7 +170,7 @@ class ExactSearch:
                 totals.add(scores_Bn)
                 yield start, scores_Bn
             return
-        shift_SB = asked.log_weights_SB - self._log_totals(asked)
+        shift_SB = asked.log_weights_SB - totals.log_total_SB
         for start, rows_nK in self._spans(asked):
             mixed: Tensor | None = None
             for outputs_BK, shift_B in zip(asked.outputs_SBK, shift_SB, strict=True):
@@ -192,15 +179,17 @@ class ExactSearch:
             assert mixed is not None
             yield start, mixed
 
-    def _log_totals(self, asked: Asked) -> Tensor:
-        """log Σ exp of all scores, of each step and query, (S, B)."""
+    def _totals(self, asked: Asked) -> _Totals:
+        """The totals of all scores: of several steps at once, of one as its blocks come."""
+        if len(asked.outputs_SBK) == 1:
+            return _Totals(None)
         found = []
         for outputs_BK in asked.outputs_SBK:
-            totals = _Totals()
+            totals = _Totals(None)
             for _, rows_nK in self._spans(asked):
                 totals.add(self._model.compare(outputs_BK, rows_nK))
-            found.append(totals.log_total_B)
-        return torch.stack(found)
+            found.append(totals.log_total_SB)
+        return _Totals(torch.cat(found))
 
     def _spans(self, asked: Asked) -> Iterator[tuple[int, Tensor]]:
         queries = asked.outputs_SBK.shape[1]
@@ -210,32 +199,74 @@ class ExactSearch:
 
 
 class _Totals:
-    """log Σ exp of scores that come in blocks; 0 if none came: then they are shares already."""
+    """log Σ exp of scores that come in blocks; or of each of several steps, known before."""
 
-    def __init__(self) -> None:
-        self.log_total_B = torch.zeros(())
-        self._any = False
+    def __init__(self, of_steps_SB: Tensor | None) -> None:
+        self._of_steps_SB = of_steps_SB
+        self._gathered_B: Tensor | None = None
 
     def add(self, scores_Bn: Tensor) -> None:
-        total_B = scores_Bn.logsumexp(dim=1)
-        self.log_total_B = torch.logaddexp(self.log_total_B, total_B) if self._any else total_B
-        self._any = True
+        total_B, so_far_B = scores_Bn.logsumexp(dim=1), self._gathered_B
+        self._gathered_B = total_B if so_far_B is None else torch.logaddexp(so_far_B, total_B)
+
+    @property
+    def log_total_SB(self) -> Tensor:
+        found = self._of_steps_SB
+        if found is None:
+            assert self._gathered_B is not None
+            found = self._gathered_B[None]
+        if torch.isnan(found).any():
+            raise EkgnError("The model's scores are not numbers (NaN): it diverged. Train it anew.")
+        return found
 
     def shares(self, scores: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Scores as log shares, by query; `rows` says whose they are."""
-        total_B = self.log_total_B
-        if torch.isnan(total_B).any():
-            raise EkgnError("The model's scores are not numbers (NaN): it diverged. Train it anew.")
-        if not self._any:
+        """Scores as log shares, by query; `rows` says whose they are. Those of several are."""
+        total_B = self.log_total_SB[0]
+        if self._of_steps_SB is not None:
             return scores
         return scores - (total_B if rows is None else total_B[rows])[:, None]
 
 
-def _merged(one: Best, other: Best, top: int) -> Best:
-    values = torch.cat([one.log_share_BP, other.log_share_BP], dim=1)
-    entities = torch.cat([one.entity_BP, other.entity_BP], dim=1)
+Places = tuple[Tensor, Tensor]
+"""The first places of each query: values and entities."""
+
+
+def _first(scores_Bn: Tensor, top: int, start: int) -> Places:
+    values, places = scores_Bn.topk(min(top, scores_Bn.shape[1]), dim=1)
+    return values, places + start
+
+
+def _merged(one: Places, other: Places, top: int) -> Places:
+    values, entities = (torch.cat(parts, dim=1) for parts in zip(one, other, strict=True))
     values, places = values.topk(min(top, values.shape[1]), dim=1)
-    return Best(values, entities.gather(1, places))
+    return values, entities.gather(1, places)
+
+
+def pair_scores(model: KbcModel, outputs_PK: Tensor, vectors_PK: Tensor) -> Tensor:
+    """The score of each pair of an output and an entity's vector."""
+    if model.settings.has_product:
+        return (outputs_PK * vectors_PK).sum(dim=1)
+    return -model.settings.distance_scale * (outputs_PK - vectors_PK).abs().sum(dim=1)
+
+
+def pair_shares(
+    model: KbcModel, asked: Asked, log_total_SB: Tensor, rows: Ints, answers: Ints
+) -> Tensor:
+    """The log share of each (query, answer) pair, by totals that are known."""
+    device = model.answers.weight.device
+    row_P, answer_P = (torch.from_numpy(part).to(device) for part in (rows, answers))
+    return _pair_shares(model, asked, log_total_SB, row_P, model.answers.weight[answer_P]).cpu()
+
+
+def _pair_shares(
+    model: KbcModel, asked: Asked, log_total_SB: Tensor, row_P: Tensor, vectors_PK: Tensor
+) -> Tensor:
+    shift_SB = asked.log_weights_SB - log_total_SB
+    steps = [
+        pair_scores(model, outputs_BK[row_P], vectors_PK) + shift_B[row_P]
+        for outputs_BK, shift_B in zip(asked.outputs_SBK, shift_SB, strict=True)
+    ]
+    return torch.stack(steps).logsumexp(dim=0)
 
 
 def _count_above(scores_Bn: Tensor, row_P: Tensor, value_P: Tensor) -> Tensor:

@@ -6,17 +6,19 @@ has that. A share is the softmax over all entities.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ekgn.kbc.answers import Ints
 from ekgn.kbc.completion.roles import Bools, Roles
 from ekgn.kbc.ranking import MEMORY_BUDGET, chunks
-from ekgn.kbc.search import Asked, Hidden
+from ekgn.kbc.search import Asked, Hidden, pair_shares
 from ekgn.network.inference import step_weights
 
 if TYPE_CHECKING:
@@ -26,13 +28,13 @@ Floats = NDArray[np.float64]
 
 _WIDEST = 30.0  # margins beyond it say nothing more
 _QUESTIONS = 256  # asked at once
+_KEPT = 50_000  # questions whose totals are kept: about 10 MB
 
 
 class Side(NamedTuple):
     """What one question says of one answer, for many pairs of them."""
 
     log_share: Floats
-    rank: Ints
     margin: Floats  # log share over the best other answer's
     step: Ints  # the step that answers
     answers: Ints  # how many the question has in training
@@ -44,8 +46,8 @@ class Side(NamedTuple):
 
     def at(self, order: Ints) -> Side:
         """The pairs at some places."""
-        share, rank, margin, step, answers = self
-        return Side(share[order], rank[order], margin[order], step[order], answers[order])
+        share, margin, step, answers = self
+        return Side(share[order], margin[order], step[order], answers[order])
 
 
 class Asker:
@@ -55,6 +57,7 @@ class Asker:
         self.graph, self.train, self.rules = run.graph, run.known["train"], run.rules
         self.roles = Roles(run.graph, run.known["train"])
         self._model, self._device, self._search = run.model, run.device, run.search
+        self._kept: dict[tuple[int, int], tuple[list[float], list[float]]] = {}
         self._readout = run.settings.readout
         if self._readout == "sample":
             self._readout = "mixture"  # its mean: a completion is the same every time
@@ -80,42 +83,72 @@ class Asker:
         alone = np.flatnonzero(~self.graph.has_loops[roles])
         return Hidden.of(np.append(row, alone), np.append(answer, heads[alone]))
 
-    def best(self, heads: Ints, role: int, depth: int, considered: Bools) -> tuple[Ints, Side]:
-        """The first places of (head, role, ?): rows of head, answer; and what is said of each."""
-        pairs, sides = [np.empty((0, 2), np.int64)], [_nothing()]
+    def inverse(self, roles: Ints) -> Ints:
+        """The same relations asked from the other side."""
+        count = self.graph.num_relations
+        return (roles + count) % (2 * count)
+
+    def best(
+        self, heads: Ints, role: int, depth: int, considered: Bools
+    ) -> tuple[Ints, Side, Ints]:
+        """The first places of (head, role, ?): rows of head, answer; what is said of each; rank."""
+        pairs, sides, ranks = [np.empty((0, 2), np.int64)], [_nothing()], [np.empty(0, np.int64)]
         looked_at = min(max(depth, 2), self.graph.num_entities)
         for start in range(0, len(heads), _QUESTIONS):
             here = heads[start : start + _QUESTIONS]
             roles = np.full(len(here), role)
             asked, step, answers = self._asked(here, roles)
             best = self._search.best(asked, looked_at, self._hidden(here, roles))
-            values, found = (part.cpu().numpy() for part in best)
+            values, found = best.log_share_BP.cpu().numpy(), best.entity_BP.cpu().numpy()
             keep = considered[found] & np.isfinite(values)
             keep[:, depth:] = False
             row, place = np.nonzero(keep)
             value = values[row, place].astype(np.float64)
             over = values[row, np.where(place == 0, min(1, looked_at - 1), 0)]
             pairs.append(np.stack([here[row], found[row, place]], axis=1))
-            sides.append(Side(value, place + 1, _margin(value, over), step[row], answers[row]))
-        return np.concatenate(pairs), Side.joined(sides)
+            sides.append(Side(value, _margin(value, over), step[row], answers[row]))
+            ranks.append(place + 1)
+        return np.concatenate(pairs), Side.joined(sides), np.concatenate(ranks)
 
-    def places(self, heads: Ints, roles: Ints, answers: Ints) -> Side:
-        """What is said of given answers, known or not; those of one question share its batch."""
-        if not len(heads):
-            return _nothing()
-        asked_for = np.stack([heads, roles, answers], axis=1)
-        sides, order = [], []
-        for pairs, row, batch_heads, batch_roles in chunks(asked_for, 1, 16 * _QUESTIONS):
+    def places(self, heads: Ints, roles: Ints, answers: Ints) -> tuple[Side, Ints]:
+        """What is said of given answers, known or not, and their ranks."""
+        sides, ranks, order = [_nothing()], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for pairs, row, batch_heads, batch_roles in _batches(heads, roles, answers):
             asked, step, known = self._asked(batch_heads, batch_roles)
             hidden = self._hidden(batch_heads, batch_roles)
             placed = self._search.places(asked, row, answers[pairs], hidden)
-            value, first = placed.log_share_P.numpy(), placed.first_B2.numpy()[row]
-            is_first = (placed.rank_P == 1) & np.isclose(value, first[:, 0], rtol=1e-5, atol=1e-5)
-            over = np.where(is_first, first[:, -1], first[:, 0])
-            value = value.astype(np.float64)
-            sides.append(Side(value, placed.rank_P, _margin(value, over), step[row], known[row]))
+            sides.append(_side(placed.log_share_P, placed.first_B2, row, step, known))
+            ranks.append(placed.rank_P)
+            order.append(pairs)
+        back = np.argsort(np.concatenate(order))
+        return Side.joined(sides).at(back), np.concatenate(ranks)[back]
+
+    def shares(self, heads: Ints, roles: Ints, answers: Ints) -> Side:
+        """What is said of given answers, without their ranks: what it takes is kept by question."""
+        sides, order = [_nothing()], [np.empty(0, np.int64)]
+        for pairs, row, batch_heads, batch_roles in _batches(heads, roles, answers):
+            asked, step, known = self._asked(batch_heads, batch_roles)
+            log_total_SB, first_B2 = self._totals(asked, batch_heads, batch_roles)
+            shares_P = pair_shares(self._model, asked, log_total_SB, row, answers[pairs])
+            sides.append(_side(shares_P, first_B2, row, step, known))
             order.append(pairs)
         return Side.joined(sides).at(np.argsort(np.concatenate(order)))
+
+    def _totals(self, asked: Asked, heads: Ints, roles: Ints) -> tuple[Tensor, Tensor]:
+        """What the answers asked about do not change: each step's total, the first two shares."""
+        keys = list(zip(heads.tolist(), roles.tolist(), strict=True))
+        found = [self._kept.get(key) for key in keys]
+        new = [place for place, one in enumerate(found) if one is None]
+        if new:
+            some = Asked(asked.outputs_SBK[:, new], asked.log_weights_SB[:, new])
+            best = self._search.best(some, 2, self._hidden(heads[new], roles[new]))
+            made = zip(best.log_total_SB.T.tolist(), best.log_share_BP.tolist(), strict=True)
+            if len(self._kept) > _KEPT:
+                self._kept = {}
+            for place, one in zip(new, made, strict=True):
+                found[place] = self._kept[keys[place]] = one
+        totals, firsts = zip(*(one for one in found if one is not None), strict=True)
+        return torch.tensor(totals, device=self._device).T, torch.tensor(firsts)
 
     def by_rules(self, heads: Ints, roles: Ints, answers: Ints) -> Floats:
         """The rules' -log(1 - p) of given answers; 0 where no rule leads, or there are none."""
@@ -130,9 +163,23 @@ class Asker:
         return found
 
 
+def _batches(heads: Ints, roles: Ints, answers: Ints) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
+    """Given answers; those of one question share its batch."""
+    if len(heads):
+        yield from chunks(np.stack([heads, roles, answers], axis=1), 1, 16 * _QUESTIONS)
+
+
+def _side(share_P: Tensor, first_B2: Tensor, row: Ints, step: Ints, known: Ints) -> Side:
+    value, first = share_P.numpy(), first_B2.numpy()[row]
+    is_first = np.isclose(value, first[:, 0], rtol=1e-5, atol=1e-5)
+    over = np.where(is_first, first[:, -1], first[:, 0])
+    value = value.astype(np.float64)
+    return Side(value, _margin(value, over), step[row], known[row])
+
+
 def _nothing() -> Side:
     whole, real = np.empty(0, np.int64), np.empty(0)
-    return Side(real, whole, real, whole, whole)
+    return Side(real, real, whole, whole)
 
 
 def _margin(value: Floats, over: NDArray[np.float32]) -> Floats:

@@ -131,16 +131,17 @@ class Confidence:
 
     @classmethod
     def load(cls, folder: Path) -> Confidence | None:
-        """What a run keeps, if it does."""
+        """What a run keeps, if it does; one that was fitted on other features is not read."""
         path = folder / FILE
         if not path.exists():
             return None
         kept = read_json(path)
         try:
             kept["features"] = tuple(kept["features"])
-            return cls(**{**kept, "check": Check(**kept["check"])})
+            found = cls(**{**kept, "check": Check(**kept["check"])})
         except (TypeError, KeyError):
             raise EkgnError(f"{path} is damaged. Remove it: it is fitted again.") from None
+        return found if found.features == FEATURES else None
 
 
 def fit(facts: pl.DataFrame, checkpoint: dict[str, Any], seed: int = 0) -> Confidence:
