@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -187,12 +188,13 @@ def test_a_confidence_is_calibrated_on_what_it_did_not_see(count: int, tmp_path:
 def test_a_promised_precision_is_kept() -> None:
     made = sure.fit(candidates(6000), {})
     fresh = candidates(20_000, seed=2)
-    level = made.check.threshold(0.8)
+    level, expected = astuple(made.check.promise(0.8))
     kept = fresh["true"].to_numpy()[made.of(fresh) >= level]
     assert len(kept) > 100 and kept.mean() > 0.78
-    assert made.check.threshold(0.8, unlisted_true=0.5) < level
+    assert expected > 0.8 and kept.mean() == pytest.approx(expected, abs=0.05)
+    assert made.check.promise(0.8, unlisted_true=0.5).level < level
     with pytest.raises(EkgnError, match=r"No confidence is known to give a precision of 1:"):
-        made.check.threshold(1.0)
+        made.check.promise(1.0)
 
 
 def test_too_few_true_candidates_are_refused() -> None:

@@ -18,7 +18,7 @@ import polars as pl
 from ekgn import api
 from ekgn.errors import EkgnError, did_you_mean
 from ekgn.kbc.answers import Ints
-from ekgn.kbc.completion.confidence import Bools, Floats, calibration_error
+from ekgn.kbc.completion.confidence import Bools, Floats, Promise, calibration_error
 from ekgn.kbc.graph import KnowledgeGraph, load_graph
 from ekgn.tables import Column, Table, percent
 
@@ -36,8 +36,9 @@ class Backtest:
     curve: list[
         dict[str, float | None]
     ]  # the surest facts: count, lowest confidence, precision, recall
-    promised: float | None
-    at_promise: dict[str, float | None] | None  # the same at the confidence that --precision chose
+    promised: float | None  # the precision asked for: a lower bound
+    expected: float | None  # what validation had where the bound is met
+    at_promise: dict[str, float | None] | None  # the curve at the confidence that --precision chose
     calibration_error: float | None  # none: validation was too small to fit a confidence
 
     def headline(self) -> dict[str, float]:
@@ -62,9 +63,9 @@ class Backtest:
             return "No confidence was known to give the precision asked for."
         at = self.at_promise
         return (
-            f"Promised a precision of {self.promised:g}: from a confidence of "
-            f"{at['confidence']:.3f} up {at['facts']:,.0f} facts, {at['precision']:.3f} of them "
-            f"right, {at['recall']:.3f} of what was taken away."
+            f"Promised a precision of at least {self.promised:g}, {self.expected:.3f} expected: "
+            f"from a confidence of {at['confidence']:.3f} up {at['facts']:,.0f} facts, "
+            f"{at['precision']:.3f} of them right, {at['recall']:.3f} of what was taken away."
         )
 
 
@@ -93,16 +94,18 @@ def backtest(
     right, taken = (facts["held_out"] == "test").to_numpy(), len(left.test)
     sure = facts["confidence"].to_numpy()
     counts = [count for count in _POINTS if count < len(facts)] + [len(facts)]
-    level = _promise(run, precision)
+    promise = _promise(run, precision)
+    kept = int((sure >= promise.level).sum()) if promise else 0
     found = Backtest(
         run=str(run.path),
         by=by,
         taken=taken,
         curve=[_point(sure, right, taken, count) for count in counts if count],
-        promised=precision if level is not None else None,
-        at_promise=None
-        if level is None or not (sure >= level).any()
-        else {**_point(sure, right, taken, int((sure >= level).sum())), "confidence": level},
+        promised=precision if promise else None,
+        expected=promise.expected if promise else None,
+        at_promise={**_point(sure, right, taken, kept), "confidence": promise.level}
+        if promise and kept
+        else None,
         calibration_error=calibration_error(sure, right) if run.confidence else None,
     )
     run.store("backtest", by, found)
@@ -136,15 +139,15 @@ def _newest_first(facts: Ints) -> Ints:
     return np.concatenate([order[::2], order[1::2]])
 
 
-def _promise(run: Any, precision: float | None) -> float | None:
-    """The confidence that a precision asks for, where one is known."""
+def _promise(run: Any, precision: float | None) -> Promise | None:
+    """What a precision asks of the confidence, where it can be had."""
     if precision is None or run.confidence is None:
         return None
     try:
-        level: float = run.confidence.check.threshold(precision)
+        found: Promise = run.confidence.check.promise(precision)
     except EkgnError:
         return None
-    return level
+    return found
 
 
 def _point(sure: Floats, right: Bools, taken: int, count: int) -> dict[str, float | None]:

@@ -117,10 +117,16 @@ def complete(
 
 def _show_completion(found: Completion, out: Path, precision: float | None) -> None:
     from ekgn.cli import display
+    from ekgn.kbc.completion.confidence import ASSUMPTION
 
     _show_facts(found.facts.head(20))
     if found.check:
-        _show_check(found.check, precision, found.threshold)
+        _show_check(found.check)
+    if found.promise:
+        display.console.print(
+            f"Precision is at least {precision:g} from a confidence of {found.promise.level:.3f} "
+            f"up (95% lower bound; {found.promise.expected:.3f} was measured; {ASSUMPTION})."
+        )
     if found.negatives:
         display.console.print(_against_words(found.negatives))
     display.console.print(
@@ -165,20 +171,14 @@ def _show_facts(facts: pl.DataFrame) -> None:
     display.show(Table("The surest", columns, shown.rows()))
 
 
-def _show_check(check: Check, precision: float | None, threshold: float) -> None:
+def _show_check(check: Check) -> None:
     from ekgn.cli import display
-    from ekgn.kbc.completion.confidence import ASSUMPTION
 
     error = check.calibration_error
     display.console.print(
         f"\nConfidence was checked on {check.candidates:,} candidates, {check.true:,} of them in "
         f"validation: calibration error {error['after']:.3f} (of the share {error['before']:.3f})."
     )
-    if precision is not None:
-        display.console.print(
-            f"Precision is at least {precision:g} from a confidence of {threshold:.3f} up "
-            f"(95% lower bound; {ASSUMPTION})."
-        )
 
 
 def _against_words(found: dict[str, float]) -> str:
@@ -328,15 +328,18 @@ def _predict_file(
         rows += [{"line": line, **asked, **asdict(answer)} for answer in found]
     _say_problems(queries, problems)
     if out is not None:
-        answers = pl.DataFrame(rows).drop("confidence", strict=False)
+        answers = pl.DataFrame(rows, schema_overrides={"confidence": pl.Float64})
         world().by_first(lambda: write_table(answers, out))
         display.console.print(f"{len(rows):,} answers written to {out}")
     elif json:
         display.print_json({"answers": rows, "problems": [asdict(each) for each in problems]})
     else:
-        keys = ("line", "head", "relation", "tail", "rank", "label", "share", "known")
+        sure = any(row["confidence"] is not None for row in rows)
+        keys = ["line", "head", "relation", "tail", "rank", "label", "share"]
+        keys += [*["confidence"] * sure, "known"]
         cells = [[row[key] for key in keys] for row in rows]
-        names = [Column(key, percent) if key == "share" else key for key in keys]
+        shares = ("share", "confidence")
+        names = [Column(key, percent) if key in shares else key for key in keys]
         display.show(Table(f"Answers to {queries}", names, cells))
 
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from ekgn.distributed import world
 from ekgn.errors import EkgnError
-from ekgn.kbc.completion.confidence import ASSUMPTION, Check, Confidence, TooFew
+from ekgn.kbc.completion.confidence import ASSUMPTION, Check, Confidence, Promise, TooFew
 from ekgn.kbc.completion.given import rows_of, score
 from ekgn.kbc.completion.roles import Choice
 from ekgn.kbc.completion.shown import shown
@@ -31,6 +31,7 @@ class Completion:
     facts: pl.DataFrame
     questions: int
     threshold: float
+    promise: Promise | None  # where a precision was asked for
     check: Check | None  # none: there is no validation to fit a confidence on
     negatives: dict[str, float] | None = None
 
@@ -40,6 +41,7 @@ class Completion:
             "facts": len(self.facts),
             "questions": self.questions,
             "threshold": self.threshold,
+            "expected_precision": self.promise.expected if self.promise else None,
             "calibration_error": self.check.calibration_error if self.check else None,
             "assumption": ASSUMPTION if self.check else None,
             "negatives": self.negatives,
@@ -67,7 +69,10 @@ def complete(
         check_out(file)
     chosen = Choice(**choice)
     confidence = _confidence(run, chosen)
-    threshold = _threshold(confidence, min_confidence, precision, unlisted_true)
+    promise = None
+    if precision is not None or min_confidence:
+        promise = _promise(confidence, precision, unlisted_true)
+    threshold = max(min_confidence, promise.level if promise else 0.0)
     wanted = Wanted(tuple(relations), tuple(entities), top, threshold)
     against = _against(run, confidence, threshold, negatives) if negatives is not None else None
     if file:
@@ -78,7 +83,8 @@ def complete(
     else:
         facts, asked = ask_all(run, chosen, wanted, confidence, None, on_progress)
         table = shown(run, facts, explained)
-    return Completion(table, asked, threshold, confidence.check if confidence else None, against)
+    check = confidence.check if confidence else None
+    return Completion(table, asked, threshold, promise, check, against)
 
 
 def _confidence(run: KbcRun, choice: Choice) -> Confidence | None:
@@ -91,19 +97,16 @@ def _confidence(run: KbcRun, choice: Choice) -> Confidence | None:
         return None
 
 
-def _threshold(
-    confidence: Confidence | None, least: float, precision: float | None, unlisted_true: float
-) -> float:
-    if precision is None and not least:
-        return 0.0
+def _promise(
+    confidence: Confidence | None, precision: float | None, unlisted_true: float
+) -> Promise | None:
+    """What a precision asks of the confidence; raises where there is none to choose by."""
     if confidence is None:
         raise EkgnError(
             "There is no confidence to choose by: validation has too few facts among the "
             "candidates. Choose by place instead: --top."
         )
-    if precision is None:
-        return least
-    return max(least, confidence.check.threshold(precision, unlisted_true))
+    return None if precision is None else confidence.check.promise(precision, unlisted_true)
 
 
 def _against(

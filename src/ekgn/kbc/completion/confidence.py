@@ -42,6 +42,17 @@ class TooFew(EkgnError):
 
 
 @dataclass(frozen=True)
+class Promise:
+    """From which confidence on a precision is promised, and the precision to expect there.
+
+    What is promised is a lower bound, so more is to be expected.
+    """
+
+    level: float
+    expected: float
+
+
+@dataclass(frozen=True)
 class Check:
     """How a confidence did on candidates that it was not fitted on."""
 
@@ -61,20 +72,23 @@ class Check:
         """Plain values for JSON."""
         return {**asdict(self), "assumption": ASSUMPTION}
 
-    def threshold(self, precision: float, unlisted_true: float = 0.0) -> float:
+    def promise(self, precision: float, unlisted_true: float = 0.0) -> Promise:
         """The lowest confidence at which precision is at least so high, by its lower bound.
 
         `unlisted_true` is the share of the candidates in no split that are assumed true.
         """
+
+        def counted(share: float) -> float:
+            return share + unlisted_true * (1 - share)
+
         bounds = [
-            (lower + unlisted_true * (1 - lower), level)
+            (counted(lower_bound(true, count)), level, counted(true / count))
             for level, count, true in self.curve
-            for lower in [lower_bound(true, count)]
         ]
-        good = [level for bound, level in bounds if bound >= precision]
+        good = [(level, share) for bound, level, share in bounds if bound >= precision]
         if good:
-            return min(good)
-        best, level = max(bounds, default=(0.0, 1.0))
+            return Promise(*min(good))
+        best, level, _ = max(bounds, default=(0.0, 1.0, 0.0))
         raise EkgnError(
             f"No confidence is known to give a precision of {precision:g}: the best lower bound "
             f"is {best:.2f}, from {level:.2f} up ({ASSUMPTION}). "
