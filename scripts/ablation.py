@@ -20,11 +20,12 @@ from statistics import mean
 from typing import Any
 
 from ekgn import api
-from ekgn.files import read_json, replace_file, write_json
+from ekgn.files import read_json, write_json
 from ekgn.kbc.choose import choose
 from ekgn.kbc.graph import KnowledgeGraph, load_graph
 from ekgn.kbc.settings import KbcSettings
 from ekgn.tables import Table
+from marks import write
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "results" / "ablation"
@@ -221,8 +222,7 @@ def main() -> None:
     if given.command == "train":
         train(given)
     elif given.command == "page":
-        text = page()
-        replace_file(PAGE, lambda aside: aside.write_text(text, encoding="utf-8"))
+        write(PAGE, page())
     else:
         for preset, rows in ROWS.items():
             print(

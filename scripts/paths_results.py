@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ekgn import api
-from ekgn.files import read_json, replace_file, write_json
+from ekgn.files import read_json, write_json
 from ekgn.paths.baselines import baseline_record, dynamic_programming
 from ekgn.paths.evaluate import evaluate
 from ekgn.paths.graphs import PathsData, make
+from marks import write
 from paths_tables import (
     DECODINGS,
     MAIN,
@@ -140,8 +141,7 @@ def main() -> None:
     if options.command == "train":
         train_all(options.work, options.seeds, options.threads, options.only)
     else:
-        text = page(PAGE.read_text(encoding="utf-8"))
-        replace_file(PAGE, lambda aside: aside.write_text(text, encoding="utf-8"))
+        write(PAGE, page(PAGE.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":

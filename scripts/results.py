@@ -18,8 +18,9 @@ from statistics import fmean
 from typing import Any
 
 from ekgn.canvas import GREY
-from ekgn.files import read_json, replace_file, write_json
+from ekgn.files import read_json, write_json
 from ekgn.tables import Table
+from marks import filled, write
 from paths_tables import read_records, system_rows
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -209,7 +210,7 @@ def draw_curves(records: list[Any]) -> None:
         panels[1][column].set_xlabel("minutes")
     save(figure, PICTURE)
     drawn_from = f"<!-- {_digest(records)} -->\n"
-    _write(PICTURE, PICTURE.read_text(encoding="utf-8") + drawn_from)
+    write(PICTURE, PICTURE.read_text(encoding="utf-8") + drawn_from)
 
 
 def _by_data(records: list[Any]) -> dict[str, list[Any]]:
@@ -285,13 +286,7 @@ def _pair(metrics: dict[str, Any]) -> str:
 
 def readme() -> str:
     """The README with its table of results made anew."""
-    before, begin, rest = README.read_text(encoding="utf-8").partition("<!-- results -->\n")
-    _, end, after = rest.partition("<!-- end of results -->")
-    return f"{before}{begin}{readme_table()}{end}{after}"
-
-
-def _write(file: Path, text: str) -> None:
-    replace_file(file, lambda aside: aside.write_text(text, encoding="utf-8"))
+    return filled(README, {"results": readme_table()})
 
 
 def main() -> None:
@@ -307,7 +302,7 @@ def main() -> None:
         add(given.run, given.rules)
     draw_curves(_records(RECORDS))
     for file, text in ((PAGE, page()), (README, readme())):
-        _write(file, text)
+        write(file, text)
 
 
 if __name__ == "__main__":

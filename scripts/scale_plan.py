@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from marks import filled, write
+
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 PAGE = RESULTS.parent / "docs" / "scale.md"
 BATCH, SAMPLED, EPOCHS = 400, 2_000, 20
@@ -222,14 +224,7 @@ def write_page() -> None:
         }
     if "index" in read:
         parts["index"] = index_table(read["index"])
-    text = PAGE.read_text(encoding="utf-8")
-    for name, table in parts.items():
-        before, start, rest = text.partition(f"<!-- {name} -->\n")
-        _, end, after = rest.partition(f"<!-- end of {name} -->")
-        if not start or not end:
-            raise SystemExit(f"{PAGE.name} has no marks for {name}.")
-        text = before + start + table + end + after
-    PAGE.write_text(text, encoding="utf-8")
+    write(PAGE, filled(PAGE, parts))
 
 
 def main() -> None:

@@ -24,8 +24,9 @@ from ekgn.comparison.bench import (
     read_records,
 )
 from ekgn.comparison.paper import TABLE_1
-from ekgn.files import read_json, replace_file, write_json
+from ekgn.files import read_json, write_json
 from ekgn.tables import Column, Table
+from marks import write
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "results" / "compare"
@@ -159,11 +160,7 @@ def draw(records: Path = RECORDS) -> None:
             title = f"{data}, {_minutes(held)}"
             canvas.save(picture(title, data, held), _picture(data))
             drawn = _picture(data).read_text(encoding="utf-8") + f"<!-- {_digest(held)} -->\n"
-            _write(_picture(data), drawn)
-
-
-def _write(file: Path, text: str) -> None:
-    replace_file(file, lambda aside: aside.write_text(text, encoding="utf-8"))
+            write(_picture(data), drawn)
 
 
 def main() -> None:
@@ -177,7 +174,7 @@ def main() -> None:
             parser.error("add needs the folder of a comparison")
         add(given.out)
     draw()
-    _write(PAGE, page())
+    write(PAGE, page())
 
 
 if __name__ == "__main__":

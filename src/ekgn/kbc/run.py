@@ -172,19 +172,22 @@ class KbcRun(Run):
             for row, (head, relation) in enumerate(queries)
             if head not in found[row] and not self.graph.has_loops[relation]
         ]
-        asked = Asked.of(self.model, heads, relations, readout)
+        some = None
+        if self.confidence and (readout or self.settings.readout) == self.asker.readout:
+            some = self.asker.questions(heads, relations)
+        asked = some.asked if some else Asked.of(self.model, heads, relations, readout)
         rows, known = np.array(hidden, np.int64).reshape(-1, 2).T
         best = self.search.best(asked, top, Hidden.of(rows, known))
         shares, entities = best.log_share_BP.exp().tolist(), best.entity_BP.cpu().numpy()
         is_left = best.log_share_BP.isfinite().cpu().numpy()
         sure = np.full(entities.shape, np.nan)
-        if self.confidence and readout in (None, self.settings.readout):
+        if self.confidence and some:
             is_new = [
                 [known.get(index) != "train" for index in some]
                 for known, some in zip(found, entities.tolist(), strict=True)
             ]
             row, place = np.nonzero(is_left & np.array(is_new))
-            facts = answered(self.asker, heads[row], relations[row], entities[row, place])
+            facts = answered(self.asker, some, row, entities[row, place])
             sure[row, place] = self.confidence.of(facts)
         return [
             Predictions(

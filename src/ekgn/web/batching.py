@@ -15,6 +15,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+_LONGEST = 0.02  # seconds that a batch waits for others
+
+
 class Busy(Exception):
     """More is waiting than should: the request is refused now rather than late."""
 
@@ -31,8 +34,8 @@ class Batcher(Generic[Key, Item, Result]):
     """A queue that one thread drains: all that waits, up to `most` items, is one batch.
 
     While a batch is in the model the next one gathers. After a batch of several the thread waits
-    `linger` seconds for the others to ask again, so that batches grow with the load; a lone
-    request waits for nobody. Items of different keys are never mixed.
+    a share of the time that it took, `linger`, for the others to ask again, so that batches grow
+    with the load; a lone request waits for nobody. Items of different keys are never mixed.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class Batcher(Generic[Key, Item, Result]):
         *,
         most: int = 64,
         most_waiting: int = 2_048,
-        linger: float = 0.002,
+        linger: float = 0.3,
         on_batch: Callable[[int], None] = lambda size: None,
     ) -> None:
         self._work = work
@@ -74,10 +77,10 @@ class Batcher(Generic[Key, Item, Result]):
         self._thread.join()
 
     def _drain(self) -> None:
-        size = 1
+        wait = 0.0
         while (first := self._jobs.get()) is not None:
-            if size > 1:
-                time.sleep(self._linger)
+            time.sleep(wait)
+            started = time.perf_counter()
             jobs, size = [first], len(first.items)
             try:
                 while size < self._most and (job := self._jobs.get_nowait()) is not None:
@@ -92,6 +95,8 @@ class Batcher(Generic[Key, Item, Result]):
                 by_key.setdefault(job.key, []).append(job)
             for key, same in by_key.items():
                 self._run(key, same)
+            took = time.perf_counter() - started
+            wait = min(self._linger * took, _LONGEST) if size > 1 else 0.0
 
     def _run(self, key: Key, jobs: list[_Job[Key, Item, Result]]) -> None:
         wanted = [job for job in jobs if not job.future.cancelled()]

@@ -50,6 +50,16 @@ class Side(NamedTuple):
         return Side(share[order], margin[order], step[order], answers[order])
 
 
+class Questions(NamedTuple):
+    """[head, role, ?] as the entities see them, with what else is said of each."""
+
+    heads: Ints
+    roles: Ints
+    asked: Asked
+    step: Ints  # that answers
+    answers: Ints  # how many are known
+
+
 class Asker:
     """A run's network, asked in batches."""
 
@@ -58,9 +68,9 @@ class Asker:
         self.roles = Roles(run.graph, run.known["train"])
         self._model, self._device, self._search = run.model, run.device, run.search
         self._kept: dict[tuple[int, int], tuple[list[float], list[float]]] = {}
-        self._readout = run.settings.readout
-        if self._readout == "sample":
-            self._readout = "mixture"  # its mean: a completion is the same every time
+        self.readout = run.settings.readout
+        if self.readout == "sample":
+            self.readout = "mixture"  # its mean: a completion is the same every time
 
     @cached_property
     def degree(self) -> Ints:
@@ -68,14 +78,14 @@ class Asker:
         return np.bincount(self.graph.train[:, [0, 2]].ravel(), minlength=self.graph.num_entities)
 
     @torch.no_grad()
-    def _asked(self, heads: Ints, roles: Ints) -> tuple[Asked, Ints, Ints]:
-        """Questions as the entities see them, the step that answers, how many answers are known."""
+    def questions(self, heads: Ints, roles: Ints) -> Questions:
+        """Some questions, put to the network."""
         query = [torch.from_numpy(np.ascontiguousarray(part)) for part in (heads, roles)]
         record = self._model(*(part.to(self._device) for part in query))
-        step = step_weights(record, self._readout).argmax(dim=0).cpu().numpy() + 1
+        step = step_weights(record, self.readout).argmax(dim=0).cpu().numpy() + 1
         rows = self.train.rows(heads, roles)
         answers = np.where(rows >= 0, np.diff(self.train.offsets, append=0)[rows], 0)
-        return Asked.by(record, self._readout), step, answers
+        return Questions(heads, roles, Asked.by(record, self.readout), step, answers)
 
     def _hidden(self, heads: Ints, roles: Ints) -> Hidden:
         """Known answers, and the entities themselves where training never has that."""
@@ -96,9 +106,8 @@ class Asker:
         looked_at = min(max(depth, 2), self.graph.num_entities)
         for start in range(0, len(heads), _QUESTIONS):
             here = heads[start : start + _QUESTIONS]
-            roles = np.full(len(here), role)
-            asked, step, answers = self._asked(here, roles)
-            best = self._search.best(asked, looked_at, self._hidden(here, roles))
+            some = self.questions(here, np.full(len(here), role))
+            best = self._search.best(some.asked, looked_at, self._hidden(here, some.roles))
             values, found = best.log_share_BP.cpu().numpy(), best.entity_BP.cpu().numpy()
             keep = considered[found] & np.isfinite(values)
             keep[:, depth:] = False
@@ -106,7 +115,8 @@ class Asker:
             value = values[row, place].astype(np.float64)
             over = values[row, np.where(place == 0, min(1, looked_at - 1), 0)]
             pairs.append(np.stack([here[row], found[row, place]], axis=1))
-            sides.append(Side(value, _margin(value, over), step[row], answers[row]))
+            margin = _margin(value, over)
+            sides.append(Side(value, margin, some.step[row], some.answers[row]))
             ranks.append(place + 1)
         return np.concatenate(pairs), Side.joined(sides), np.concatenate(ranks)
 
@@ -114,34 +124,42 @@ class Asker:
         """What is said of given answers, known or not, and their ranks."""
         sides, ranks, order = [_nothing()], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for pairs, row, batch_heads, batch_roles in _batches(heads, roles, answers):
-            asked, step, known = self._asked(batch_heads, batch_roles)
+            some = self.questions(batch_heads, batch_roles)
             hidden = self._hidden(batch_heads, batch_roles)
-            placed = self._search.places(asked, row, answers[pairs], hidden)
-            sides.append(_side(placed.log_share_P, placed.first_B2, row, step, known))
+            placed = self._search.places(some.asked, row, answers[pairs], hidden)
+            sides.append(_side(some, row, placed.log_share_P, placed.first_B2))
             ranks.append(placed.rank_P)
             order.append(pairs)
         back = np.argsort(np.concatenate(order))
         return Side.joined(sides).at(back), np.concatenate(ranks)[back]
 
     def shares(self, heads: Ints, roles: Ints, answers: Ints) -> Side:
-        """What is said of given answers, without their ranks: what it takes is kept by question."""
+        """What is said of given answers, without their ranks."""
         sides, order = [_nothing()], [np.empty(0, np.int64)]
         for pairs, row, batch_heads, batch_roles in _batches(heads, roles, answers):
-            asked, step, known = self._asked(batch_heads, batch_roles)
-            log_total_SB, first_B2 = self._totals(asked, batch_heads, batch_roles)
-            shares_P = pair_shares(self._model, asked, log_total_SB, row, answers[pairs])
-            sides.append(_side(shares_P, first_B2, row, step, known))
+            some = self.questions(batch_heads, batch_roles)
+            sides.append(self.shares_of(some, row, answers[pairs]))
             order.append(pairs)
         return Side.joined(sides).at(np.argsort(np.concatenate(order)))
 
-    def _totals(self, asked: Asked, heads: Ints, roles: Ints) -> tuple[Tensor, Tensor]:
-        """What the answers asked about do not change: each step's total, the first two shares."""
+    def shares_of(self, some: Questions, rows: Ints, answers: Ints) -> Side:
+        """What is said of answers to questions; `rows` says to which."""
+        log_total_SB, first_B2 = self._totals(some)
+        shares_P = pair_shares(self._model, some.asked, log_total_SB, rows, answers)
+        return _side(some, rows, shares_P, first_B2)
+
+    def _totals(self, some: Questions) -> tuple[Tensor, Tensor]:
+        """What the answers asked about do not change: each step's total, the first two shares.
+
+        It is kept by question.
+        """
+        heads, roles, asked = some.heads, some.roles, some.asked
         keys = list(zip(heads.tolist(), roles.tolist(), strict=True))
         found = [self._kept.get(key) for key in keys]
         new = [place for place, one in enumerate(found) if one is None]
         if new:
-            some = Asked(asked.outputs_SBK[:, new], asked.log_weights_SB[:, new])
-            best = self._search.best(some, 2, self._hidden(heads[new], roles[new]))
+            unseen = Asked(asked.outputs_SBK[:, new], asked.log_weights_SB[:, new])
+            best = self._search.best(unseen, 2, self._hidden(heads[new], roles[new]))
             made = zip(best.log_total_SB.T.tolist(), best.log_share_BP.tolist(), strict=True)
             if len(self._kept) > _KEPT:
                 self._kept = {}
@@ -169,12 +187,12 @@ def _batches(heads: Ints, roles: Ints, answers: Ints) -> Iterator[tuple[Ints, In
         yield from chunks(np.stack([heads, roles, answers], axis=1), 1, 16 * _QUESTIONS)
 
 
-def _side(share_P: Tensor, first_B2: Tensor, row: Ints, step: Ints, known: Ints) -> Side:
+def _side(some: Questions, row: Ints, share_P: Tensor, first_B2: Tensor) -> Side:
     value, first = share_P.numpy(), first_B2.numpy()[row]
     is_first = np.isclose(value, first[:, 0], rtol=1e-5, atol=1e-5)
     over = np.where(is_first, first[:, -1], first[:, 0])
     value = value.astype(np.float64)
-    return Side(value, _margin(value, over), step[row], known[row])
+    return Side(value, _margin(value, over), some.step[row], some.answers[row])
 
 
 def _nothing() -> Side:

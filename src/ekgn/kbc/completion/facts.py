@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ekgn.kbc.answers import Ints
-from ekgn.kbc.completion.asking import Asker, Side
+from ekgn.kbc.completion.asking import Asker, Questions, Side
 from ekgn.kbc.completion.roles import Choice
 
 FEATURES = (
@@ -35,9 +35,10 @@ def given(asker: Asker, facts: Ints) -> pl.DataFrame:
     return _ranked(asker, heads, relations, tails, asked, ranks)
 
 
-def answered(asker: Asker, heads: Ints, roles: Ints, answers: Ints) -> pl.DataFrame:
-    """The facts that answers to (head, role, ?) make, known or not, without their ranks."""
-    asked = asker.shares(heads, roles, answers)
+def answered(asker: Asker, some: Questions, rows: Ints, answers: Ints) -> pl.DataFrame:
+    """The facts that answers to questions make, known or not, without their ranks."""
+    heads, roles = some.heads[rows], some.roles[rows]
+    asked = asker.shares_of(some, rows, answers)
     back = asker.shares(answers, asker.inverse(roles), heads)
     return _frame(asker, heads, roles, answers, asked, back)
 
