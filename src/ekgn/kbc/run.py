@@ -164,6 +164,8 @@ class KbcRun(Run):
         An entity is not its own answer where no training fact of the relation has that.
         """
         _positive(top)
+        if not queries:
+            return []
         heads, relations = np.array(queries, np.int64).reshape(-1, 2).T
         found = self._known_splits(heads, relations)
         hidden = [(row, known) for row, each in enumerate(found) for known in each if hide_known]

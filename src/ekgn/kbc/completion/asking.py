@@ -83,8 +83,8 @@ class Asker:
         query = [torch.from_numpy(np.ascontiguousarray(part)) for part in (heads, roles)]
         record = self._model(*(part.to(self._device) for part in query))
         step = step_weights(record, self.readout).argmax(dim=0).cpu().numpy() + 1
-        rows = self.train.rows(heads, roles)
-        answers = np.where(rows >= 0, np.diff(self.train.offsets, append=0)[rows], 0)
+        rows, offsets = self.train.rows(heads, roles), self.train.offsets
+        answers = np.where(rows >= 0, offsets[rows + 1] - offsets[rows], 0)
         return Questions(heads, roles, Asked.by(record, self.readout), step, answers)
 
     def _hidden(self, heads: Ints, roles: Ints) -> Hidden:
