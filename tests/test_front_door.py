@@ -245,3 +245,9 @@ def test_a_run_made_before_a_setting_was_renamed_is_read(family_run: Path, tmp_p
     del config["settings"]["readout"]
     (folder / "config.json").write_text(json.dumps(config))
     assert ekgn.load(folder).settings.readout == "mixture"
+
+
+def test_loading_a_run_imports_no_compiler(family_run: Path) -> None:
+    loading = f"import sys, ekgn; ekgn.load({str(family_run)!r})"
+    code = f"{loading}; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0

@@ -12,7 +12,10 @@ class EmbeddedKnowledgeGraph(nn.Module):
 
     def __init__(self, num_slots: int, state_size: int, sharpness: float) -> None:
         super().__init__()
-        self.slots_MH = nn.Parameter(F.normalize(torch.randn(num_slots, state_size), dim=1))
+        slots_MH = torch.randn(num_slots, state_size)
+        if not slots_MH.is_meta:  # there it would import a compiler, which takes over a second
+            slots_MH = F.normalize(slots_MH, dim=1)
+        self.slots_MH = nn.Parameter(slots_MH)
         self.key = nn.Linear(state_size, state_size, bias=False)  # W_1
         self.query = nn.Linear(state_size, state_size, bias=False)  # W_2
         self.sharpness = sharpness
