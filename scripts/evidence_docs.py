@@ -1,10 +1,10 @@
-"""The tables of docs/completion.md and docs/growth.md, made from records.
+"""The tables of docs/completion.md, docs/growth.md and docs/explorer.md, made from records.
 
     python scripts/evidence_docs.py keep RUN ...   # the backtest of a run, into results/backtest
     python scripts/evidence_docs.py page
 
-Backtests are made by `ekgn backtest`, the other records by scripts/extend_results.py and
-scripts/faithful.py.
+Backtests are made by `ekgn backtest`, the other records by scripts/extend_results.py,
+scripts/faithful.py and benchmarks/load.py.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
 COMPLETION = ROOT / "docs" / "completion.md"
 GROWTH = ROOT / "docs" / "growth.md"
+EXPLORER = ROOT / "docs" / "explorer.md"
 WAYS = {
     "what_if": "the what-if's facts",
     "nearest": "the answers of the nearest question",
@@ -117,12 +118,34 @@ def growth(folder: Path = RESULTS) -> str:
     return Table("", columns, rows).markdown()
 
 
+def load(folder: Path = RESULTS) -> str:
+    """What the server bears."""
+    rows = []
+    for record in _records(folder / "web"):
+        times, alone = record["milliseconds"], record["answer_milliseconds"]
+        extras = [name for name in ("confidence", "rules") if record[f"has_{name}"]]
+        rows.append(
+            [
+                f"{record['graph']}, with {' and '.join(extras) or 'neither'}",
+                f"{record['predictions_per_second']:,.0f}",
+                *(f"{times[name]:,.0f}" for name in ("p50", "p99")),
+                f"{alone['p50']:,.0f}",
+                f"{record['memory_growth_mb']:,.0f}",
+                record["environment"]["processor"],
+            ]
+        )
+    columns = ["run", "predictions a second", "p50, ms", "p99, ms", "a whole answer, ms"]
+    columns += ["memory growth, MB", "processor"]
+    return Table("", columns, rows).markdown()
+
+
 def pages() -> dict[Path, str]:
     """The pages with their tables made anew."""
     completion = {"backtests": backtests(), "calibration": calibration()}
     return {
         COMPLETION: filled(COMPLETION, completion),
         GROWTH: filled(GROWTH, {"faithful": faithful(), "growth": growth()}),
+        EXPLORER: filled(EXPLORER, {"load": load()}),
     }
 
 

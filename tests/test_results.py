@@ -104,7 +104,7 @@ def test_the_figures_of_the_reliability_page_are_those_of_its_record() -> None:
     assert not record["problems"]
 
 
-def test_the_tables_of_completion_and_growth_are_current() -> None:
+def test_the_tables_of_completion_growth_and_load_are_current() -> None:
     for file, text in evidence_docs.pages().items():
         assert file.read_text(encoding="utf-8") == text
 
