@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +24,10 @@ from ekgn.kbc.rules import (
     fit_mixture,
     in_words,
     mine,
+    mining,
     rule_in_words,
 )
+from ekgn.kbc.rules.mining import Round
 from tests.conftest import vocabulary
 
 EVERYTHING = Mining(
@@ -230,6 +233,26 @@ def test_the_seed_decides_what_is_sampled(family: KnowledgeGraph) -> None:
 
 def test_no_time_means_no_rounds(family: KnowledgeGraph) -> None:
     assert mine(family, minutes=0.0).rounds == 0
+
+
+def test_a_round_that_would_end_much_too_late_is_not_begun(
+    family: KnowledgeGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock:
+        now, monotonic = 0.0, staticmethod(lambda: Clock.now)
+
+    def slow(self: Any, part: Round) -> RuleTable:
+        Clock.now += part.last - part.first if part.length == 3 else 0
+        return Rulebook.new(family, little).rules
+
+    monkeypatch.setattr(mining, "time", Clock)
+    monkeypatch.setattr(mining._Miner, "closed", slow)
+    little = Mining(first_facts=1, constants=False)
+    assert len(family.train) > 40
+    for minutes, seconds in ((0.02, 1), (0.06, 3), (0.1, 7), (0.11, 7), (0.22, 15)):
+        Clock.now = 0.0
+        mine(family, little, minutes=minutes)
+        assert Clock.now == seconds <= 1.25 * 60 * minutes
 
 
 def test_rules_are_read_back_as_written(

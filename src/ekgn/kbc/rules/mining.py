@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 _CHUNK = 1000  # bodies measured in one go
+_LATE = 0.25  # of the time given: a round that would end later is not begun
 _SLICES = 64  # of the rows whose constants are counted in one go
 
 
@@ -98,15 +99,18 @@ def mine(
     mining = mining or Mining()
     book = Rulebook.load(path, graph) if path and path.exists() else Rulebook.new(graph, mining)
     miner = _Miner(graph, book, threads or os.cpu_count() or 1)
-    until = time.monotonic() + 60 * minutes
+    until, needed = time.monotonic() + 60 * minutes, 0.0
     for number, part in enumerate(rounds(graph, book.mining)):
         if number < book.rounds:
             continue
-        if time.monotonic() >= until:
+        late = time.monotonic() + needed - until
+        if late >= min(needed, _LATE * 60 * minutes):
             break
         began = time.monotonic()
         found = miner.constants() if part.length == 0 else miner.closed(part)
-        book = book.extended(found, time.monotonic() - began)
+        took = time.monotonic() - began
+        needed = 2 * took if part.length == 3 else 0.0  # the next round has twice as many facts
+        book = book.extended(found, took)
         miner.book = book
         if path:
             book.save(path)
