@@ -7,7 +7,7 @@ weight w is chosen on validation, for every relation asked that validation has e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,10 +16,11 @@ from torch import Tensor
 
 from ekgn.kbc.answers import Ints
 from ekgn.kbc.graph import KnowledgeGraph
-from ekgn.kbc.ranking import Scorer, rank_split
+from ekgn.kbc.ranking import Scorer, filter_answers, rank_split
 
 WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 ENOUGH = 40  # validation pairs of a relation, to choose its own weight
+_PIECE_BYTES = 128 * 2**20  # of the scores that are kept while the weights are tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,15 +47,38 @@ def fit_mixture(
     weights: Sequence[float] = WEIGHTS,
 ) -> Mixture:
     """The mixture with the best MRR on (a part of) validation, by relation where it has enough."""
-    width, gains = 2 * graph.num_relations, []
-    for weight in weights:
-        same = Mixture(network, rules, np.full(width, weight, np.float32))
-        ranks = rank_split(same, graph, "valid", limit=limit, seed=seed)
-        gains.append(1 / ranks.realistic)
-    table = np.stack(gains)
+    width, known = 2 * graph.num_relations, filter_answers(graph, "valid")
+    facts = np.random.default_rng(seed).permutation(graph.valid)[:limit]
+    size = max(1, _PIECE_BYTES // (4 * 4 * graph.num_entities))  # two scorers, two sides
+    gains, relations = [], []
+    for start in range(0, len(facts), size):
+        piece = replace(graph, valid=facts[start : start + size])
+        # Whatever the number of weights, both are asked once.
+        scorers = _remembering(network), _remembering(rules)
+        ranks = [
+            rank_split(
+                Mixture(*scorers, np.full(width, weight, np.float32)), piece, "valid", known=known
+            )
+            for weight in weights
+        ]
+        gains.append(np.stack([1 / found.realistic for found in ranks]))
+        relations.append(ranks[0].relations)
+    table, asked = np.concatenate(gains, axis=1), np.concatenate(relations)
     best = np.full(width, weights[int(table.mean(axis=1).argmax())], np.float32)
-    counts = np.bincount(ranks.relations, minlength=width)
-    for relation in np.flatnonzero(counts >= ENOUGH):
-        own = table[:, ranks.relations == relation].mean(axis=1)
+    for relation in np.flatnonzero(np.bincount(asked, minlength=width) >= ENOUGH):
+        own = table[:, asked == relation].mean(axis=1)
         best[relation] = weights[int(own.argmax())]
     return Mixture(network, rules, best)
+
+
+def _remembering(scorer: Scorer) -> Scorer:
+    """The same scorer, which does not work out twice what it is asked."""
+    kept: dict[tuple[bytes, bytes], Tensor] = {}
+
+    def scores(heads: Ints, relations: Ints) -> Tensor:
+        key = heads.tobytes(), relations.tobytes()
+        if key not in kept:
+            kept[key] = scorer(heads, relations)
+        return kept[key]
+
+    return scores
