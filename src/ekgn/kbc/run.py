@@ -185,8 +185,8 @@ class KbcRun(Run):
         sure = np.full(entities.shape, np.nan)
         if self.confidence and some:
             is_new = [
-                [known.get(index) != "train" for index in some]
-                for known, some in zip(found, entities.tolist(), strict=True)
+                [known.get(index) != "train" for index in places]
+                for known, places in zip(found, entities.tolist(), strict=True)
             ]
             row, place = np.nonzero(is_left & np.array(is_new))
             facts = answered(self.asker, some, row, entities[row, place])

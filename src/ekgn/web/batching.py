@@ -77,9 +77,9 @@ class Batcher(Generic[Key, Item, Result]):
         self._thread.join()
 
     def _drain(self) -> None:
-        wait = 0.0
+        until = 0.0  # others are waited for
         while (first := self._jobs.get()) is not None:
-            time.sleep(wait)
+            time.sleep(max(0.0, until - time.perf_counter()))
             started = time.perf_counter()
             jobs, size = [first], len(first.items)
             try:
@@ -95,8 +95,8 @@ class Batcher(Generic[Key, Item, Result]):
                 by_key.setdefault(job.key, []).append(job)
             for key, same in by_key.items():
                 self._run(key, same)
-            took = time.perf_counter() - started
-            wait = min(self._linger * took, _LONGEST) if size > 1 else 0.0
+            ended = time.perf_counter()
+            until = ended + min(self._linger * (ended - started), _LONGEST) if size > 1 else 0.0
 
     def _run(self, key: Key, jobs: list[_Job[Key, Item, Result]]) -> None:
         wanted = [job for job in jobs if not job.future.cancelled()]
