@@ -231,6 +231,9 @@ def _details(record: dict[str, Any]) -> str:
         for what, found in (("", analysis["metrics"]), ("no memory, ", analysis["no_memory"]))
         for readout, metrics in found.items()
     ]
+    if "oracle" in analysis:
+        best = analysis["oracle"]
+        rows.append(["the best step of each answer (oracle)", _pair(best), f"{best['mrr']:.3f}"])
     test = evaluations[f"test/{settings['readout']}"]
     stops = analysis["stop"]["answering"]
     shares = ", ".join(f"step {step + 1}: {share:.1%}" for step, share in enumerate(stops))

@@ -27,6 +27,7 @@ from ekgn.kbc.memory_map import (
     spread,
 )
 from ekgn.kbc.model import KbcModel, scorer
+from ekgn.kbc.ranking import filter_answers, rank_split
 from ekgn.kbc.run import KbcRun
 from tests.conftest import tiny_settings
 from tests.tolerance import assert_metrics_of, unclear
@@ -207,6 +208,22 @@ def test_without_memory_changes_nothing_if_attention_is_already_even(
     for readout in ("argmax", "step:3"):
         assert_metrics_of(found.metrics[readout], scorer(model, readout), family, "valid")
         assert_metrics_of(found.no_memory[readout], scorer(model, readout), family, "valid")
+
+
+def test_the_oracle_takes_the_best_step_of_each_answer(family: KnowledgeGraph) -> None:
+    torch.manual_seed(0)
+    model = KbcModel(30, 3, tiny_settings()).eval()
+    found = analyze(family, model, "valid")
+    known = filter_answers(family, "valid")
+    replayed = Replay(model, Answers(family.valid, family.num_relations))
+    ranks = [
+        rank_split(replayed.scorer(f"step:{step}"), family, "valid", known=known).realistic
+        for step in (1, 2, 3)
+    ]
+    best = [min(of_pair) for of_pair in zip(*ranks, strict=True)]
+    assert found.oracle.mrr == pytest.approx(sum(1 / rank for rank in best) / len(best))
+    for step in ("step:1", "step:2", "step:3"):
+        assert found.oracle.mean_rank <= found.metrics[step].mean_rank
 
 
 def test_one_step_is_analyzed_too(family: KnowledgeGraph) -> None:
