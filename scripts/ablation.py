@@ -84,7 +84,7 @@ def train_row(
     settings = first.model_copy(update={**row, "seed": seed})
     with tempfile.TemporaryDirectory() as work:
         run = api.train(graph, settings, preset=preset, out=Path(work) / "run")
-        found = run.analyze("valid")
+        found, record = run.analyze("valid"), run.record
     kept = found.overall()
     log.info("%s, seed %d: %s", label, seed, found.metrics[settings.readout])
     return {
@@ -92,10 +92,7 @@ def train_row(
         "change": row,
         "seed": seed,
         "analysis": {key: kept[key] for key in ("metrics", "no_memory", "stop", "changes")},
-        **{
-            key: run.record[key]
-            for key in ("settings", "parameters", "wall_seconds", "environment")
-        },
+        **{key: record[key] for key in ("settings", "parameters", "wall_seconds", "environment")},
     }
 
 
