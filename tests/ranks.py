@@ -44,10 +44,12 @@ def cases() -> dict[str, KbcSettings]:
     sampled = exact.model_copy(
         update={"negatives": 6, "readout": "mixture", "clip_norm": 0.5, "seed": 4}
     )
+    # More samples than outputs: these go to where the samples are kept, not the other way.
+    many = sampled.model_copy(update={"negatives": 100})
     paper = KbcSettings.build(
         "paper", None, {**shared, "embedding_dim": 8, "num_slots": 4, "threads": 1}
     )
-    return {"exact": exact, "sampled": sampled, "paper": paper}
+    return {"exact": exact, "sampled": sampled, "many": many, "paper": paper}
 
 
 def paths_task() -> PathsTask:

@@ -213,13 +213,22 @@ class KbcModel(nn.Module):
         score_TP = (outputs_TBK.index_select(1, of_P) * answer_PK).sum(dim=-1)
         candidates = self.candidates(batch, steps)
         log_total_R = log_partition(
-            outputs_TBK.flatten(0, 1), candidates, self._workspace, self.entities.shards
+            outputs_TBK.flatten(0, 1), candidates, self._workspace, self._keepers(steps)
         )
         log_total_TB = log_total_R.view(steps, queries)
         if batch.negatives is not None:  # the sample stands for the wrong entities alone
             log_right_TB = log_sums(score_TP, of_P, queries)
             log_total_TB = torch.logaddexp(log_right_TB, log_total_TB)
         return score_TP - log_total_TB.index_select(1, of_P)
+
+    def _keepers(self, steps: int) -> Group:
+        """The processes that score the candidates they keep, by the outputs of all.
+
+        A sample that is smaller than the outputs of all is fetched by each instead.
+        """
+        shards, settings = self.entities.shards, self.settings
+        outputs = steps * settings.batch_size
+        return ALONE if 0 < settings.negatives < outputs else shards
 
     def candidates(self, batch: Batch, steps: int) -> Candidates:
         """Every entity, or the sampled ones with how many each stands for; of a shard its own."""
@@ -234,7 +243,9 @@ class KbcModel(nn.Module):
             whole = None if rests else self.entities.gradient_of_all()
             return Candidates(self.entities.weight, whole, None, left_out)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not rests):
-            vectors_NK = self.entities.own(batch.negatives)
+            is_kept = self._keepers(steps).size > 1
+            rows = self.entities.own if is_kept else self.entities.forward
+            vectors_NK = rows(batch.negatives)
         drawn = -torch.expm1(
             self.settings.negatives * torch.log1p(torch.tensor(-1 / len(self.entities)))
         )
@@ -245,10 +256,10 @@ class KbcModel(nn.Module):
         self, left_out: tuple[Tensor, Tensor] | None, batch: Batch, steps: int
     ) -> tuple[Tensor, Tensor] | None:
         """Of a shard: the pairs of all processes' outputs with the candidates kept here."""
-        table = self.entities
-        if left_out is None or not isinstance(table, ShardedTable):
+        table, group = self.entities, self._keepers(steps)
+        if left_out is None or group.size == 1 or not isinstance(table, ShardedTable):
             return left_out
-        group, outputs = table.shards, steps * len(batch.heads_B)
+        outputs = steps * len(batch.heads_B)
         before = sum(group.counts([outputs] * group.size)[: group.rank])
         (row, place), _ = group.gather(left_out[0] + before, left_out[1])
         if batch.negatives is None:
