@@ -215,4 +215,4 @@ def _read_by(model: KbcModel, memory: nn.Module) -> None:
     """Put another memory in the place of the network's, with a controller that reads any."""
     network = model.network
     network.memory = memory  # type: ignore[assignment]
-    network.controller = Read(network.state_size)
+    network.controller = Read(network.state_size)  # type: ignore[assignment]

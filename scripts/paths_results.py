@@ -46,7 +46,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "EKGN": {},
     "seq2seq": BASELINE,
     "EKGN, T_max = 1": {"max_steps": 1},
-    "MLP in the network's place": {"system": "mlp"},
+    "MLP in the network's place": {"controller": "mlp", "max_steps": 2, "step_loss": 0.0},
 }
 # Trained for the first seed only.
 EXTRA: dict[str, dict[str, Any]] = {

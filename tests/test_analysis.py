@@ -17,6 +17,7 @@ from ekgn.cli.inside import register
 from ekgn.errors import EkgnError
 from ekgn.kbc.analysis import Analysis, Replay, SameForAll, analyze
 from ekgn.kbc.answers import Answers, Ints
+from ekgn.kbc.explain import Explainer
 from ekgn.kbc.graph import KnowledgeGraph, Vocabulary
 from ekgn.kbc.memory_map import (
     MemoryMap,
@@ -125,10 +126,19 @@ def test_memory_map_is_the_mean_attention(run: KbcRun) -> None:
     assert memory.attention_RM.sum(axis=1) == pytest.approx(np.ones(6), abs=1e-5)
 
 
-def test_one_step_has_no_memory_to_show(family: KnowledgeGraph) -> None:
-    model = KbcModel(30, 3, tiny_settings(max_steps=1))
-    with pytest.raises(EkgnError, match="max_steps = 1: it answers at once"):
-        memory_map(family, model, Answers(family.train, 3))
+@pytest.mark.parametrize("changes", [{"max_steps": 1}, {"controller": "mlp"}])
+def test_a_run_that_reads_no_memory_has_none_to_show(
+    family: KnowledgeGraph, changes: dict[str, object]
+) -> None:
+    model = KbcModel(30, 3, tiny_settings(**changes)).eval()
+    train = Answers(family.train, 3)
+    name, value = next(iter(changes.items()))
+    with pytest.raises(EkgnError, match=rf"never looks at a memory: .*{name} = {value}"):
+        memory_map(family, model, train)
+    assert analyze(family, model, "valid").no_memory == {}
+    known = {"train": train, "valid": Answers(family.valid, 3), "test": Answers(family.test, 3)}
+    explained = Explainer(family, model, known).explain(0, 1)
+    assert not any(step.attention for step in explained.steps)
 
 
 def test_metrics_are_those_of_the_ranking(run: KbcRun, found: Analysis) -> None:
@@ -185,7 +195,7 @@ def test_without_memory_all_queries_read_the_same(run: KbcRun) -> None:
     heads, relations = torch.tensor([0, 5, 9]), torch.tensor([0, 1, 5])
     with torch.no_grad():
         before = run.model(heads, relations)
-        same = SameForAll(replayed.mean_attention_M, run.model.network.memory.slots_MH)
+        same = SameForAll(replayed.mean_attention_M, run.model.network.memory)
         blind = run.model(heads, relations, memory=same)
         after = run.model(heads, relations)
     expected = replayed.mean_attention_M.expand(2, 3, -1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ from torch.nn import functional as F
 
 from ekgn.config import Settings
 from ekgn.errors import EkgnError
-from ekgn.network.controller import Controller
+from ekgn.network import gru
+from ekgn.network.controller import Unread
 from ekgn.network.inference import Inference, step_weights
 from ekgn.network.layers import shared_dropout
 from ekgn.network.network import Network
@@ -55,18 +57,20 @@ def test_attention_is_the_equation_written_as_a_loop() -> None:
 def test_the_control_reads_nothing_and_has_about_as_many_numbers() -> None:
     network, states = make_network(controller="mlp"), torch.randn(3, 6)
     record = network(states)
-    layers = network.controller.layers
+    assert isinstance(network.controller, Unread)
+    layers: Any = network.controller.layers
     by_hand = states
     for first, _, second in layers:
         hidden = (by_hand @ first.weight.T + first.bias).clamp(min=0)
         by_hand = by_hand + hidden @ second.weight.T + second.bias
     torch.testing.assert_close(record.states_TBH[1], by_hand)
-    with torch.no_grad():
-        network.memory.slots_MH.mul_(-3)
-    torch.testing.assert_close(network(states).states_TBH, record.states_TBH)
+    assert record.attention_LBM.shape == (3, 3, 0)
+    stops = record.log_stop_weights_TB.exp()
+    torch.testing.assert_close(stops, torch.tensor([[0.0], [0.0], [0.0], [1.0]]).expand(4, 3))
+    torch.testing.assert_close(network.until_left(states).outputs_TBK, record.outputs_TBK)
     of_lookups = make_network(num_slots=1)
     ours, theirs = (sum(w.numel() for w in n.parameters()) for n in (network, of_lookups))
-    assert ours == pytest.approx(theirs + 2 * 6 * 6, rel=0.3)  # its own memory is there, unread
+    assert ours == pytest.approx(theirs, rel=0.1)
 
 
 def test_slots_start_with_unit_norm_and_attention_sums_to_one_and_survives_zero_states() -> None:
@@ -87,11 +91,20 @@ def test_fewer_steps_are_the_first_ones_and_the_last_of_them_takes_what_is_left(
     assert torch.allclose(short.log_stop_weights_TB.exp().sum(dim=0), torch.ones(3))
 
 
-def test_the_controller_is_a_gru_cell_with_its_input_half_apart() -> None:
+def test_a_step_by_its_gates_is_that_of_a_gru_cell() -> None:
     torch.manual_seed(0)
-    controller, states, inputs = Controller(6, 4), torch.randn(3, 6), torch.randn(3, 4)
-    apart = controller(states, inputs)
-    assert torch.allclose(apart, controller.cell(inputs, states), atol=1e-6)
+    cell = nn.GRUCell(4, 6).double()
+    states = torch.randn(3, 6, dtype=torch.double, requires_grad=True)
+    inputs = torch.randn(3, 4, dtype=torch.double)
+    apart, whole = gru.step(cell, states, gru.input_gates(cell, inputs)), cell(inputs, states)
+    assert torch.allclose(apart, whole, atol=1e-9)
+    leaves = [states, *cell.parameters()]
+    for ours, theirs in zip(
+        torch.autograd.grad(apart.square().sum(), leaves),
+        torch.autograd.grad(whole.square().sum(), leaves),
+        strict=True,
+    ):
+        assert torch.allclose(ours, theirs, atol=1e-9)
 
 
 def test_stop_weights_by_hand() -> None:

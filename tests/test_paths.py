@@ -482,16 +482,19 @@ def test_a_resumed_training_is_the_uninterrupted_one(
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
 
-@pytest.mark.parametrize("changes", [{"system": "seq2seq"}, {"system": "mlp"}, {"max_steps": 1}])
+@pytest.mark.parametrize(
+    "changes", [{"system": "seq2seq"}, {"controller": "mlp", "max_steps": 2}, {"max_steps": 1}]
+)
 def test_the_other_systems_use_the_same_trainer(
     data: PathsData, tmp_path: Path, changes: dict[str, object]
 ) -> None:
     trained = api.train(data, tiny(epochs=2, **changes), task="paths", out=tmp_path / "run")
+    steps = 2 if "controller" in changes else 1
     result = trained.evaluate("valid")
-    assert set(result.by_step) == {1} and trained.steps == 1
+    assert set(result.by_step) == {steps} and trained.steps == steps
     assert "valid: argmax, beam 4, any" in read_json(trained.folder.record)["evaluations"]
-    with pytest.raises(EkgnError, match="with N from 1 to 1"):
-        trained.decoding("step:2")
+    with pytest.raises(EkgnError, match=f"with N from 1 to {steps}"):
+        trained.decoding(f"step:{steps + 1}")
 
 
 def test_answers_and_evaluation_agree(run: PathsRun) -> None:

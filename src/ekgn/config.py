@@ -43,8 +43,8 @@ class Settings(BaseModel):
     sharpness: float = knob(10.0, "scale of the cosine in the attention softmax", "λ", gt=0)
     controller: Literal["gru", "mlp"] = knob(
         "gru",
-        "what makes the next state: a GRU of what was read; or, as a control, layers of like "
-        "size that read nothing",
+        "what makes the next state: a GRU of what was read; or, as a control, a residual MLP of "
+        "like size, without memory and gate",
     )
 
     # The objective.
@@ -87,6 +87,11 @@ class Settings(BaseModel):
     def _readout_is_known(self) -> Self:
         parse_readout(self.readout, self.max_steps)
         return self
+
+    @property
+    def reads_memory(self) -> bool:
+        """Whether any lookup reads the memory."""
+        return self.max_steps > 1 and self.controller == "gru"
 
     def phases(self) -> list[float]:
         """The shares of the training at which its phases begin."""

@@ -1,7 +1,7 @@
 """What the steps buy, over a whole split: when it stops, what changes, what no memory would do.
 
-The forward pass is run once and its record asked again with other rules; only the network without
-memory, whose attention is the same for all queries, is a run of its own.
+The forward pass is run once and its record asked again with other readouts; only the network
+without memory, whose attention is the same for all queries, is a run of its own.
 
 Shape letters: T steps, L = T - 1 lookups, Q distinct queries, P (query, answer) pairs, M slots.
 """
@@ -141,7 +141,7 @@ class Replay:
         for _, record in replay(model, queries.heads, queries.relations, memory):
             attention_LQM = record.attention_LBM
             entropy.append(torch.special.entr(attention_LQM).sum(dim=2))
-            largest.append(attention_LQM.amax(dim=2) if len(attention_LQM) else entropy[-1])
+            largest.append(attention_LQM.amax(dim=2) if attention_LQM.numel() else entropy[-1])
             total_M = total_M + attention_LQM.sum(dim=(0, 1))
             # The states and the attention of a whole split would be large; nobody asks for them.
             parts.append(
@@ -180,14 +180,11 @@ class Replay:
 class SameForAll:
     """A memory that gives every query the same attention: what is read tells nothing of it."""
 
-    def __init__(self, attention_M: Tensor, slots_MH: Tensor) -> None:
-        self._attention_M, self._slots_MH = attention_M, slots_MH
+    def __init__(self, attention_M: Tensor, memory: Memory) -> None:
+        self._attention_M, self.read = attention_M, memory.read
 
     def attend(self, states_BH: Tensor) -> Tensor:
         return self._attention_M.expand(len(states_BH), -1)
-
-    def read(self, attention_BM: Tensor) -> Tensor:
-        return attention_BM @ self._slots_MH
 
 
 def analyze(
@@ -205,25 +202,25 @@ def analyze(
         drawn_graph(graph, split, limit, model.settings.seed),
     )
     readout, steps = readout or model.settings.readout, model.settings.max_steps
-    rules = list(
+    readouts = list(
         dict.fromkeys([readout, "argmax", "mixture", *(f"step:{n + 1}" for n in range(steps))])
     )
-    passes = len(rules) + 2 * (steps > 1)
+    passes = len(readouts) + 2 * model.settings.reads_memory
 
-    def rank(replayed: Replay, with_rule: str, top_answers: Ints | None = None) -> Ranks:
+    def rank(replayed: Replay, name: str, top_answers: Ints | None = None) -> Ranks:
         torch.manual_seed(model.settings.seed)
-        scores = replayed.scorer(with_rule, top_answers)
+        scores = replayed.scorer(name, top_answers)
         ranks = rank_split(scores, drawn, split, known=known)
         if on_progress:
             on_progress(1, passes)
         return ranks
 
     replayed = Replay(model, Answers(drawn.split(split), graph.num_relations))
-    tops = {name: np.empty(len(replayed.queries), np.int64) for name in rules}
-    ranks = {name: rank(replayed, name, tops[name]) for name in rules}
+    tops = {name: np.empty(len(replayed.queries), np.int64) for name in readouts}
+    ranks = {name: rank(replayed, name, tops[name]) for name in readouts}
     no_memory = {}
-    if steps > 1:
-        same = SameForAll(replayed.mean_attention_M, model.network.memory.slots_MH)
+    if model.settings.reads_memory:
+        same = SameForAll(replayed.mean_attention_M, model.network.memory)
         blind = Replay(model, replayed.queries, same)
         no_memory = {name: _metrics(rank(blind, name)) for name in (readout, f"step:{steps}")}
     return Analysis(

@@ -135,7 +135,7 @@ class Explainer:
     def prepare(self) -> None:
         """Do now what the first question would otherwise wait for."""
         _ = self._kept_states
-        if self.model.settings.max_steps > 1:
+        if self.model.settings.reads_memory:
             _ = self.memory.themes
 
     @torch.no_grad()

@@ -170,10 +170,12 @@ def memory_map(
     per_relation: int = QUERIES_PER_RELATION,
 ) -> MemoryMap:
     """What the memory is used for, over up to `per_relation` training queries of each relation."""
-    if model.settings.max_steps < 2:
+    if not model.settings.reads_memory:
+        settings = model.settings
         raise EkgnError(
-            "This run has max_steps = 1: it answers at once and never looks at its memory. "
-            "Train with --max-steps 2 or more."
+            f"This run never looks at a memory: it has max_steps = {settings.max_steps} and "
+            f"controller = {settings.controller}. Train with --max-steps 2 or more and "
+            f"--controller gru."
         )
     rows = np.concatenate([spread(group, per_relation) for group in groups_of(train.relations)])
     count = 2 * graph.num_relations

@@ -273,7 +273,7 @@ class KbcModel(nn.Module):
     def scores(self, inference: Inference, readout: str | None = None) -> Tensor:
         """Scores of all entities as the answer, (B, N), higher is better; of a shard its own.
 
-        For `mixture` log Σ_t q_t p_t; for rules that choose one step, its logits.
+        For `mixture` log Σ_t q_t p_t; for readouts that choose one step, its logits.
         """
         readout = readout or self.settings.readout
         weights_TB = step_weights(inference, readout)

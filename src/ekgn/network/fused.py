@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ekgn.network.controller import Controller, Gates, next_states, through_gates
+from ekgn.network.controller import Controller
+from ekgn.network.gru import Gates, input_gates, next_states, through_gates
 from ekgn.network.memory import EmbeddedKnowledgeGraph
 
 _through_softmax = torch.ops.aten._softmax_backward_data.default
@@ -47,11 +48,15 @@ def look_up(
 
 
 def _readout(memory: EmbeddedKnowledgeGraph, controller: Controller) -> Readout:
-    """The memory folded into the controller's input weights, or, of many slots, apart."""
+    """The memory folded into the controller's input weights, or, of many slots, apart.
+
+    x_t = Σ_i a_{t,i} e_i is linear in the slots, hence W_ih x_t + b = Σ_i a_{t,i} (W_ih e_i + b):
+    the bracket is made once a batch, and a step costs attention times it.
+    """
     slots, size = memory.slots_MH.shape
     if 2 * slots > 3 * size:  # a step of M x 3H is dearer than one of M x H and one of H x 3H
         return Readout(memory.slots_MH, controller.cell.weight_ih, controller.cell.bias_ih)
-    return Readout(controller.input_gates(memory.slots_MH))
+    return Readout(input_gates(controller.cell, memory.slots_MH))
 
 
 class _LookUp(torch.autograd.Function):

@@ -33,3 +33,13 @@ class EmbeddedKnowledgeGraph(nn.Module):
     def read(self, attention_BM: Tensor) -> Tensor:
         """x_t = Σ_i a_{t,i} e_i."""
         return attention_BM @ self.slots_MH
+
+
+class NoMemory(nn.Module):
+    """The control's: no vectors, so nothing is attended to and nothing read."""
+
+    def attend(self, states_BH: Tensor) -> Tensor:
+        return states_BH.new_empty(len(states_BH), 0)
+
+    def read(self, attention_BM: Tensor) -> Tensor:
+        return attention_BM

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,8 @@ from ekgn.config import Settings
 from ekgn.network import fused
 from ekgn.network.controller import Controller, Unread
 from ekgn.network.inference import Inference
-from ekgn.network.memory import EmbeddedKnowledgeGraph
-from ekgn.network.termination import Termination, log_stop_weights, open_stop_weights
+from ekgn.network.memory import EmbeddedKnowledgeGraph, NoMemory
+from ekgn.network.termination import Never, Termination, log_stop_weights, open_stop_weights
 
 
 class Memory(Protocol):
@@ -21,6 +21,10 @@ class Memory(Protocol):
 
     def attend(self, states_BH: Tensor) -> Tensor: ...
     def read(self, attention_BM: Tensor) -> Tensor: ...
+
+
+AllLeft = Callable[[Sequence[Tensor]], bool]
+"""From the stop logits of the steps so far, whether every query of the batch has left."""
 
 
 class Network(nn.Module):
@@ -36,25 +40,45 @@ class Network(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
-        self.memory = EmbeddedKnowledgeGraph(settings.num_slots, state_size, settings.sharpness)
-        self.controller = {"gru": Controller, "mlp": Unread}[settings.controller](state_size)
-        self.termination = Termination(state_size)
+        self.memory: EmbeddedKnowledgeGraph
+        self.controller: Controller
+        self.termination: Termination
+        self.memory, self.controller, self.termination = _parts(state_size, settings)
         self.max_steps, self.state_size = settings.max_steps, state_size
 
     def forward(
-        self, *query: Tensor, max_steps: int | None = None, memory: Memory | None = None
+        self,
+        *query: Tensor,
+        max_steps: int | None = None,
+        memory: Memory | None = None,
+        all_left: AllLeft | None = None,
     ) -> Inference:
         """The complete record of answering a batch of queries.
 
-        Analyses give another `memory` to be read in place of the network's own.
+        Analyses give another `memory` to be read in place of the network's own. Where neither that
+        nor an early end is asked for, the fast twin of this loop makes the same record.
         """
-        first_BH, steps = self.encoder(*query), max_steps or self.max_steps
-        if memory is None and isinstance(self.controller, Controller):  # the fast twin of `walk`
-            states_TBH, attention_LBM = fused.look_up(first_BH, steps, self.memory, self.controller)
-        else:
-            read = memory or self.memory
-            states_TBH, attention_LBM = walk(first_BH, steps, read, self.controller)
-        return self._record(states_TBH, attention_LBM, steps, query)
+        steps = max_steps or self.max_steps
+        if memory is None and all_left is None and isinstance(self.controller, Controller):
+            return self._fast(query, steps)
+        memory = memory or self.memory
+        states = [self.encoder(*query)]  # s_1
+        stops = [self.termination(states[0])]  # v_1, as logits
+        attention: list[Tensor] = []
+        while len(states) < steps and not (all_left and all_left(stops)):
+            attention.append(memory.attend(states[-1]))  # a_t
+            read_BH = memory.read(attention[-1])  # x_t
+            states.append(self.controller(states[-1], read_BH))  # s_{t+1}
+            stops.append(self.termination(states[-1]))  # v_{t+1}
+        attention_LBM = torch.stack(attention or [memory.attend(states[0])])[: len(attention)]
+        return self._record(torch.stack(states), attention_LBM, torch.stack(stops), steps, query)
+
+    def _fast(self, query: tuple[Tensor, ...], steps: int) -> Inference:
+        """The same by fused lookups, whose derivative is written out."""
+        first_BH = self.encoder(*query)
+        states_TBH, attention_LBM = fused.look_up(first_BH, steps, self.memory, self.controller)
+        stop_logits_TB = self.termination(states_TBH)
+        return self._record(states_TBH, attention_LBM, stop_logits_TB, steps, query)
 
     @torch.no_grad()
     def until_left(self, *query: Tensor) -> Inference:
@@ -64,18 +88,21 @@ class Network(nn.Module):
         less.
         """
 
-        def all_left(states: list[Tensor]) -> bool:
-            log_weights_TB, log_rest_B = open_stop_weights(self.termination(torch.stack(states)))
+        def all_left(stops: Sequence[Tensor]) -> bool:
+            log_weights_TB, log_rest_B = open_stop_weights(torch.stack(list(stops)))
             return bool((log_weights_TB.amax(dim=0) > log_rest_B).all())
 
-        first_BH, steps = self.encoder(*query), self.max_steps
-        states_TBH, attention_LBM = walk(first_BH, steps, self.memory, self.controller, all_left)
-        return self._record(states_TBH, attention_LBM, steps, query)
+        record: Inference = self(*query, all_left=all_left)
+        return record
 
     def _record(
-        self, states_TBH: Tensor, attention_LBM: Tensor, steps: int, query: tuple[Tensor, ...]
+        self,
+        states_TBH: Tensor,
+        attention_LBM: Tensor,
+        stop_logits_TB: Tensor,
+        steps: int,
+        query: tuple[Tensor, ...],
     ) -> Inference:
-        stop_logits_TB = self.termination(states_TBH)
         is_whole = len(states_TBH) == steps
         return Inference(
             states_TBH=states_TBH,
@@ -88,18 +115,9 @@ class Network(nn.Module):
         )
 
 
-def walk(
-    state_BH: Tensor,
-    steps: int,
-    memory: Memory,
-    controller: Controller | Unread,
-    all_left: Callable[[list[Tensor]], bool] = lambda states: False,
-) -> tuple[Tensor, Tensor]:
-    """The algorithm box: the states s_1 ... s_T and the attention of the lookups between them."""
-    states, attention = [state_BH], []
-    while len(states) < steps and not all_left(states):
-        attention.append(memory.attend(states[-1]))  # a_t
-        read_BH = memory.read(attention[-1])  # x_t
-        states.append(controller(states[-1], read_BH))  # s_{t+1}
-    no_attention = memory.attend(state_BH)[None][:0]
-    return torch.stack(states), torch.stack(attention) if attention else no_attention
+def _parts(state_size: int, settings: Settings) -> tuple[Any, Any, Any]:
+    """Memory, controller and termination: the paper's, or those of the control."""
+    if settings.controller == "mlp":
+        return NoMemory(), Unread(state_size), Never()
+    memory = EmbeddedKnowledgeGraph(settings.num_slots, state_size, settings.sharpness)
+    return memory, Controller(state_size), Termination(state_size)

@@ -20,6 +20,13 @@ class Termination(nn.Module):
         return logits.squeeze(-1)
 
 
+class Never(nn.Module):
+    """The control's: no query stops before the last step."""
+
+    def forward(self, states_TBH: Tensor) -> Tensor:
+        return states_TBH.new_full(states_TBH.shape[:-1], -100.0)
+
+
 def log_stop_weights(stop_logits_TB: Tensor) -> Tensor:
     """log q_t with q_t = v_t Π_{i<t} (1 - v_i); the last step takes all mass that is left."""
     log_go_on = F.logsigmoid(-stop_logits_TB[:-1])

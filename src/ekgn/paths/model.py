@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ekgn.network import gru
 from ekgn.network.controller import Controller
 from ekgn.network.inference import Inference
-from ekgn.network.layers import ResidualLayers, shared_dropout
+from ekgn.network.layers import shared_dropout
 from ekgn.network.network import Network
 from ekgn.network.objective import Loss, objective
 from ekgn.paths.batches import Batch, parts_of
@@ -118,8 +119,9 @@ class PathDecoder(nn.Module):
         """The hidden states after one more node."""
         streams, rows, size = hidden_SBK.shape
         inputs_BK = F.dropout(nodes_BK, self.dropout, self.training)
-        gates_SBG = self.cell.input_gates(inputs_BK).expand(streams, -1, -1)
-        after = self.cell.step(hidden_SBK.reshape(-1, size), gates_SBG.reshape(streams * rows, -1))
+        gates_SBG = gru.input_gates(self.cell.cell, inputs_BK).expand(streams, -1, -1)
+        states_RH, gates_RG = hidden_SBK.reshape(-1, size), gates_SBG.reshape(streams * rows, -1)
+        after = gru.step(self.cell.cell, states_RH, gates_RG)
         return after.view(hidden_SBK.shape)
 
 
@@ -129,20 +131,6 @@ def one_step(state_BH: Tensor) -> Inference:
     no_lookup_LBM = state_BH.new_zeros(0, len(state_BH), 0)
     states_TBH = state_BH[None]
     return Inference(states_TBH, no_lookup_LBM, no_logit_TB, no_logit_TB, states_TBH)
-
-
-class ResidualMlp(nn.Module):
-    """The control: s_1 goes through two residual layers in place of memory, controller and gate."""
-
-    HIDDEN = 256
-
-    def __init__(self, encoder: nn.Module, state_size: int) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.layers = ResidualLayers(state_size, self.HIDDEN)
-
-    def forward(self, *query: Tensor) -> Inference:
-        return one_step(self.layers(self.encoder(*query)))
 
 
 class ReadPair(nn.Module):
@@ -182,9 +170,6 @@ class PathsModel(nn.Module):
             size = settings.seq2seq_size or like_size(num_nodes, settings)
             self.network = ReadPair(size, settings)
             self.decoder = PathDecoder(size, settings)
-        elif settings.system == "mlp":
-            size, sides = pair, 2
-            self.network = ResidualMlp(Encoder(pair, settings), pair)
         elif settings.lookups == "once":
             encoder = Encoder(pair, settings)
             self.network = Network(encoder, FirstHidden(pair, size), pair, settings)
@@ -192,7 +177,7 @@ class PathsModel(nn.Module):
         else:
             size, sides = pair, 2
             self.network = Network(Encoder(pair, settings), States(), pair, settings)
-        if isinstance(self.network, Network):
+        if isinstance(self.network, Network) and settings.controller == "gru":
             nn.init.constant_(self.network.termination.gate.bias, settings.stop_bias)
         self.symbols = Symbols(num_nodes, size, settings, sides)
         self.own_nodes = None if settings.tie_nodes else node_table(num_nodes, settings)

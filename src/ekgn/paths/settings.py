@@ -10,10 +10,9 @@ from ekgn.config import Settings, knob
 class PathsSettings(Settings):
     """Task 2, shortest path synthesis: [start, end] -> the nodes in between."""
 
-    system: Literal["ekgn", "mlp", "seq2seq"] = knob(
+    system: Literal["ekgn", "seq2seq"] = knob(
         "ekgn",
-        "the network; a residual MLP in its place, asked by parts; or a GRU that reads start and "
-        "end before the paper's kind of decoder",
+        "the network, or a GRU that reads start and end before the paper's kind of decoder",
     )
     embedding_dim: int = knob(64, "size of node vectors; the state is twice that", ge=1)
     decoder_size: int = knob(128, "cells of the GRU decoder, with lookups once", ge=1)

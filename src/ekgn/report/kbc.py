@@ -59,7 +59,7 @@ def report(run: KbcRun, split: str, limit: int, on_progress: OnProgress | None) 
     measured = _measured(run, split)
     analysis = analyze(graph, run.model, split, limit=limit, on_progress=on_progress)
     examples = choose_examples(run, explainer, split, limit)
-    memory = explainer.memory if own.max_steps > 1 else None
+    memory = explainer.memory if own.reads_memory else None
     return Report(
         f"{graph.name}: what the model learned",
         f"{graph.num_entities:,} entities, {graph.num_relations:,} relations, "

@@ -78,7 +78,7 @@ class ServedKbc(ServedRun):
     def prepare(self) -> None:
         """Do now what the first visitor would otherwise wait for."""
         _ = self.examples, self.run.asker
-        if self.run.settings.max_steps > 1:
+        if self.run.settings.reads_memory:
             self.explainer.prepare()
 
     def entity(self, text: str) -> int:
@@ -256,7 +256,7 @@ class ServedKbc(ServedRun):
             paths=self.paths(full.evidence),
             untrained=self._untrained(question),
             moves=moves(full, min(top, 6)),
-            themes=self.explainer.memory.themes if self.run.settings.max_steps > 1 else [],
+            themes=self.explainer.memory.themes if self.run.settings.reads_memory else [],
         )
 
     def paths(self, found: Sequence[Evidence]) -> list[list[Fact]]:
