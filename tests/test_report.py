@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from ekgn import api
 from ekgn.cli.inside import register
 from ekgn.errors import EkgnError
-from ekgn.files import write_json
 from ekgn.kbc.explain import Explainer
 from ekgn.kbc.graph import KnowledgeGraph, Vocabulary
 from ekgn.kbc.run import KbcRun
@@ -159,22 +158,13 @@ def test_the_docs_script_makes_records_and_page(
     script = load_docs_script()
     for name in ("RECORDS", "IMAGES"):
         monkeypatch.setattr(script, name, tmp_path / name)
-    script.collect_run(weak_run, "test", 0)
+    script.collect_run(weak_run, "test", 0, first=weak_run)
     page = script.render()
     assert "## Each step of a question" in page and "nearest pairs" in page
     assert "## What the memory holds" in page and "no memory" in page
-    assert "## Memory size and steps" not in page
-    metrics = {"hits_at_10": 0.4, "mrr": 0.2, "mean_rank": 200.0}
-    settings = {"num_slots": 64, "max_steps": 5}
-    trial = {"state": "finished", "settings": settings, "valid": metrics, "epochs": 9.0}
-    axes = [{"name": name, "values": [value]} for name, value in settings.items()]
-    sweep = {"data": "FB15k-237", "split": "test", "budget": 5.0, "preset": None, "axes": axes}
-    folder = tmp_path / "sweep"
-    write_json(folder / "sweep.json", {"sweep": sweep, "trials": [trial], "records": {}})
-    script.collect_sweeps([folder])
-    page = script.render()
-    assert "| 64 | 5 | 40.0 | 0.200 | 200.0 | 9.0 | 92.7 | 38.0 |" in page
-    assert "ekgn sweep FB15k-237 --set num_slots=64 --set max_steps=5 --budget 5" in page
+    assert "Six vectors drawn at random" in page and "over a first answer of" in page
+    step = script.Printed("0.012", 4, "Swingman")
+    assert "| 1 | 0.012 | 4 | not printed | Swingman |" in script._printed([step])
 
 
 def test_command(family_run: Path, tmp_path: Path) -> None:

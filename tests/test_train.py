@@ -55,11 +55,11 @@ def test_preset_paper_trains(family: KnowledgeGraph, tmp_path: Path) -> None:
     assert torch.allclose(entities.norm(dim=1), torch.ones(len(entities)), atol=1e-4)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 def test_every_optimizer_and_clipping_lowers_the_loss(
     family: KnowledgeGraph, tmp_path: Path, optimizer: str
 ) -> None:
-    rate = {"sgd": 1.0, "adam": 0.1, "adagrad": 0.1}[optimizer]
+    rate = {"sgd": 1.0, "adagrad": 0.1}[optimizer]
     train(family, tmp_path, optimizer=optimizer, learning_rate=rate, clip_norm=5.0, epochs=20)
     curve = lines(tmp_path)
     assert curve[-1]["loss"] < curve[0]["loss"]

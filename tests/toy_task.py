@@ -135,6 +135,9 @@ class ToyTask:
     def digest(self) -> str:
         return str(self.limit)
 
+    def notes(self) -> list[str]:
+        return []
+
     def describe(self) -> dict[str, Any]:
         return {"name": f"numbers-below-{self.limit}", "train": self.limit}
 

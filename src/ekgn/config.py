@@ -56,13 +56,8 @@ class Settings(BaseModel):
     )
 
     # The trainer.
-    optimizer: Literal["sgd", "adam", "adagrad"] = knob(
-        "sgd", "how parameters are updated; tables by adagrad unless by sgd, all else by adam then"
-    )
+    optimizer: Literal["sgd", "adam", "adagrad"] = knob("sgd", "how parameters are updated")
     learning_rate: float = knob(0.01, "step size at the start", gt=0)
-    network_rate: float = knob(
-        0.001, "step size of the network, where the tables are updated by adagrad", gt=0, le=1e6
-    )
     decay_from: float = knob(
         1.0, "share of a phase after which the rate falls linearly to 0 (1: never)", ge=0, le=1
     )
@@ -87,6 +82,11 @@ class Settings(BaseModel):
     def _readout_is_known(self) -> Self:
         parse_readout(self.readout, self.max_steps)
         return self
+
+    @property
+    def dense_rate(self) -> float:
+        """The step size at the start of what is no table."""
+        return self.learning_rate
 
     @property
     def reads_memory(self) -> bool:

@@ -43,7 +43,7 @@ class RowSgd(torch.optim.Optimizer):
 
 
 class RowAdagrad(RowSgd):
-    """Adagrad: w ← w - η g / √(Σ g²). Rows without a gradient would not move, so they are left."""
+    """Adagrad: w ← w - η g / √(Σ g²). Rows without a gradient are left as they are."""
 
     EPSILON = 1e-10
     BLOCK = 2**18  # numbers updated at once: what is in the cache is read once
@@ -80,8 +80,7 @@ class Optimizers:
         self.tables = [module for module in model.modules() if isinstance(module, Table)]
         self.dense = [p for p in model.parameters() if p.requires_grad]
         self._clip_norm = settings.clip_norm
-        rate, by_adagrad = settings.learning_rate, settings.optimizer == "adagrad"
-        self._rates = {"dense": settings.network_rate if by_adagrad else rate, "tables": rate}
+        self._rates = {"dense": settings.dense_rate, "tables": settings.learning_rate}
         for_dense: Any = torch.optim.SGD if settings.optimizer == "sgd" else torch.optim.Adam
         self.parts: dict[str, torch.optim.Optimizer] = {
             "dense": for_dense(self.dense, lr=self._rates["dense"], fused=True)
@@ -89,7 +88,7 @@ class Optimizers:
         if self.tables:
             weights = [table.weight for table in self.tables]
             for_tables = RowSgd if settings.optimizer == "sgd" else RowAdagrad
-            self.parts["tables"] = for_tables(weights, lr=rate)
+            self.parts["tables"] = for_tables(weights, lr=self._rates["tables"])
 
     def update(self, loss: Tensor, rate_factor: float) -> Touched:
         """One update by the gradient of `loss`; returns the rows each table had changed."""

@@ -62,6 +62,7 @@ class Column:
 
     name: str
     write: Callable[[Any], str] = plain
+    wraps: bool = False  # in HTML, between words and after / and _
 
 
 METRICS = {
@@ -164,11 +165,20 @@ class Table:
 
     def html(self) -> str:
         """In HTML, without the title."""
-        marks = [' class="number"' if right else "" for right in self._to_the_right()]
+        kinds = [
+            ' class="words"' if column.wraps else ' class="number"' if right else ""
+            for column, right in zip(self.columns, self._to_the_right(), strict=True)
+        ]
 
-        def line(tag: str, cells: Sequence[str]) -> str:
-            pairs = zip(marks, cells, strict=True)
-            return "<tr>" + "".join(f"<{tag}{m}>{escape(c)}</{tag}>" for m, c in pairs) + "</tr>"
+        def line(tag: str, texts: Sequence[str]) -> str:
+            cells = [
+                breakable(t) if c.wraps else escape(t)
+                for c, t in zip(self.columns, texts, strict=True)
+            ]
+            pairs = zip(kinds, cells, strict=True)
+            return (
+                "<tr>" + "".join(f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in pairs) + "</tr>"
+            )
 
         body = "".join(line("td", row) for row in self.texts())
         return f"<table><thead>{line('th', self.names)}</thead><tbody>{body}</tbody></table>"
@@ -203,6 +213,11 @@ class Table:
         """The values, not rounded, for JSON."""
         rows = [dict(zip(self.names, row, strict=True)) for row in self.rows]
         return {"title": self.title, "columns": self.names, "rows": rows}
+
+
+def breakable(text: str) -> str:
+    """Text as HTML; long names in it may break after / and _."""
+    return escape(text).replace("/", "/<wbr>").replace("_", "_<wbr>")
 
 
 def _one_line(text: str) -> str:

@@ -40,6 +40,7 @@ def rules(
     from ekgn.kbc.graph import KnowledgeGraph
     from ekgn.kbc.rules import FILE, Rulebook, mine
     from ekgn.run import find_run
+    from ekgn.tables import in_words
 
     path = find_run(run)
     graph = KnowledgeGraph.load(path)
@@ -62,9 +63,8 @@ def rules(
     display.table(title, ["confidence", "rule"], rows)
     if evaluate:
         micro = found["evaluation"]["micro"]
-        display.console.print(
-            f"Rules alone on {evaluate}: MRR {micro['mrr']:.3f}, hits@10 {micro['hits_at_10']:.1%}"
-        )
+        shown = {name: micro[name] for name in ("mrr", "hits_at_10", "mean_rank")}
+        display.console.print(f"Rules alone on {evaluate}: {in_words(shown)}")
 
 
 def _say(part: Round, book: Rulebook) -> None:

@@ -131,41 +131,14 @@ def _train(
 
 def _announce(trainer: Trainer) -> None:
     from ekgn.cli import display
-    from ekgn.kbc.task import KbcTask
 
     about = trainer.task.describe()
     sizes = ", ".join(f"{name} {size:,}" for name, size in about.items() if type(size) is int)
     display.messages.print(
         f"Training on {about['name']} ({sizes}). Run folder: {trainer.run.path}", markup=False
     )
-    if about.get("chosen"):
-        display.messages.print(f"Chosen for this graph: {_in_words(about['chosen'])}", markup=False)
-    if isinstance(trainer.task, KbcTask):
-        seconds = trainer.task.seconds_needed()
-        if seconds and seconds > 60:
-            words = f"About {seconds / 60:,.0f} minutes on this machine, if it is not busy."
-            display.messages.print(words, markup=False)
-
-
-def _in_words(chosen: dict[str, Any]) -> str:
-    """What was chosen, and what the penalties that were tried reached on validation."""
-    from ekgn.tables import percent
-
-    values = ", ".join(
-        f"{name} {value if value else 'every entity' if name == 'negatives' else value}"
-        for name, value in chosen.items()
-        if name not in ("tried", "by")
-    )
-    tried = chosen.get("tried")
-    if not tried:
-        return values + "."
-    if chosen["by"] == "mrr":
-        judged, shown = "MRR", [f"{one['mrr']:.3f}" for one in tried]
-    else:
-        judged = "hits@10 and mean rank"
-        shown = [f"{percent(one['hits_at_10'])} and {one['mean_rank']:,.0f}" for one in tried]
-    reached = ", ".join(f"{one['penalty']:g} {it}" for one, it in zip(tried, shown, strict=True))
-    return f"{values} ({judged} of trials by penalty: {reached})."
+    for note in trainer.task.notes():
+        display.messages.print(note, markup=False)
 
 
 def summary(run: Run) -> str:

@@ -31,6 +31,7 @@ from ekgn.kbc.sampled import measured, rank_sampled
 from ekgn.kbc.settings import STEPS, KbcSettings
 from ekgn.machine import without_denormals
 from ekgn.optimizers import Optimizers, rate_factor
+from ekgn.tables import METRICS
 
 log = logging.getLogger(__name__)
 
@@ -217,3 +218,23 @@ def _try(graph: KnowledgeGraph, settings: KbcSettings, on_progress: OnProgress |
     return Tried(
         settings.penalty, settings.learning_rate, found.hits_at_10, found.mrr, found.mean_rank
     )
+
+
+def in_words(chosen: dict[str, Any]) -> str:
+    """What was chosen, and what the penalties that were tried reached on validation."""
+    values = ", ".join(
+        f"{name} {value if value else 'every entity' if name == 'negatives' else value}"
+        for name, value in chosen.items()
+        if name not in ("tried", "by")
+    )
+    tried = chosen.get("tried")
+    if not tried:
+        return values + "."
+    if chosen["by"] == "mrr":
+        judged, shown = "MRR", [METRICS["mrr"].write(one["mrr"]) for one in tried]
+    else:
+        judged = "hits@10 and mean rank"
+        names = ("hits_at_10", "mean_rank")
+        shown = [" and ".join(METRICS[name].write(one[name]) for name in names) for one in tried]
+    reached = ", ".join(f"{one['penalty']:g} {it}" for one, it in zip(tried, shown, strict=True))
+    return f"{values} ({judged} of trials by penalty: {reached})."

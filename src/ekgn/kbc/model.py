@@ -345,7 +345,7 @@ def shards(num_entities: int, settings: KbcSettings, group: Group) -> bool:
     """
     if group.size == 1:
         return False
-    states = {"sgd": 1, "adagrad": 2, "adam": 2}[settings.optimizer]
+    states = {"sgd": 1, "adagrad": 2}[settings.optimizer]
     divided = settings.tables == "sharded"
     if settings.tables == "auto":
         every = settings.has_product and settings.negatives == 0

@@ -47,6 +47,13 @@ class KbcSettings(Settings):
     learning_rate: float = knob(
         0.01, "step size at the start (0: by the penalty, over a product)", ge=0, le=1e6
     )
+    optimizer: Literal["sgd", "adagrad"] = knob(
+        "sgd",
+        "how parameters are updated: all by SGD; or the tables by Adagrad, the network by Adam",
+    )
+    network_rate: float = knob(
+        0.001, "step size of Adam, where the tables are updated by Adagrad", gt=0, le=1e6
+    )
     distance_scale: float = knob(
         5.0, "scale of the L1 distance of output and entity (paper's form)", "γ", gt=0, le=1e6
     )
@@ -108,6 +115,11 @@ class KbcSettings(Settings):
         "entity vectors of several processes: each has all, or each has its rows and asks the "
         "others for theirs (auto: by what is exchanged and kept)",
     )
+
+    @property
+    def dense_rate(self) -> float:
+        """The step size at the start of what is no table."""
+        return self.network_rate if self.optimizer == "adagrad" else self.learning_rate
 
     @property
     def has_product(self) -> bool:

@@ -17,7 +17,7 @@ from ekgn.errors import EkgnError
 from ekgn.files import read_json, write_json
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.batches import Batches, Phases
-from ekgn.kbc.choose import OnProgress, choose, seconds_needed
+from ekgn.kbc.choose import OnProgress, choose, in_words, seconds_needed
 from ekgn.kbc.graph import KnowledgeGraph, load_graph, spare_rows
 from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.ranking import Metrics, Ranks, filter_answers, rank_split
@@ -158,6 +158,14 @@ class KbcTask:
     def seconds_needed(self) -> float | None:
         """About how long the training takes on this machine, where it can be said."""
         return seconds_needed(self.graph, self.settings)
+
+    def notes(self) -> list[str]:
+        """What was chosen for the graph, and how long the training takes if that is long."""
+        found = [f"Chosen for this graph: {in_words(self.choices)}"] if self.choices else []
+        seconds = self.seconds_needed() or 0.0
+        if seconds > 60:
+            found.append(f"About {seconds / 60:,.0f} minutes on this machine, if it is not busy.")
+        return found
 
     def save_data(self, folder: Path) -> None:
         self.graph.save(folder)

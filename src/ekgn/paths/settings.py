@@ -14,6 +14,7 @@ class PathsSettings(Settings):
         "ekgn",
         "the network, or a GRU that reads start and end before the paper's kind of decoder",
     )
+    optimizer: Literal["sgd", "adam"] = knob("sgd", "how parameters are updated")
     embedding_dim: int = knob(64, "size of node vectors; the state is twice that", ge=1)
     decoder_size: int = knob(128, "cells of the GRU decoder, with lookups once", ge=1)
     seq2seq_size: int = knob(

@@ -68,6 +68,10 @@ class PathsTask:
     def save_data(self, folder: Path) -> None:
         self.data.save(folder)
 
+    def notes(self) -> list[str]:
+        """Nothing is chosen here."""
+        return []
+
     def digest(self) -> str:
         """What two sets of paths share only if they are the same."""
         return self.data.checksum

@@ -27,7 +27,7 @@ from ekgn.kbc.ranking import (
 from ekgn.kbc.run import KbcRun
 from ekgn.kbc.what_if import WhatIf, WhatIfs
 from ekgn.report.page import OnProgress, Report, Section, curves, panels, settings, wide
-from ekgn.tables import metrics_table
+from ekgn.tables import METRICS, Column, Table, breakable, metrics_table
 
 KINDS = {
     "improved": "better over the steps",
@@ -177,27 +177,14 @@ def _confidence(run: KbcRun) -> list[Section]:
 def _cards(measured: Measured, analysis: Analysis) -> list[tuple[str, str]]:
     micro, rules = measured[MODEL]["micro"], measured[RULES]["micro"]
     return [
-        (f"{micro['hits_at_10']:.1%}", f"hits@10 (rules alone {rules['hits_at_10']:.1%})"),
-        (f"{micro['mrr']:.3f}", f"MRR (rules alone {rules['mrr']:.3f})"),
-        (f"{micro['mean_rank']:,.0f}", "mean rank"),
+        *(
+            (metric.write(micro[name]), f"{metric.name} (rules alone {metric.write(rules[name])})")
+            for name in ("hits_at_10", "mrr", "mean_rank")
+            for metric in [METRICS[name]]
+        ),
         (f"{analysis.stop.early:.0%}", "of the queries stop early"),
         (f"{analysis.changes.any_step:.0%}", "change their top answer over the steps"),
     ]
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = ()) -> str:
-    """A table of escaped cells; the columns in `words` wrap."""
-
-    def cell(tag: str, place: int, text: str) -> str:
-        kind = ' class="words"' if place in words else ""
-        return f"<{tag}{kind}>{_breakable(text) if kind else escape(text)}</{tag}>"
-
-    head = "".join(cell("th", i, name) for i, name in enumerate(columns))
-    body = "".join(
-        "<tr>" + "".join(cell("td", i, text) for i, text in enumerate(row)) + "</tr>"
-        for row in rows
-    )
-    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
 
 
 def _metrics(measured: Measured) -> str:
@@ -228,7 +215,7 @@ def _steps(analysis: Analysis) -> str:
         f"queries.</span></p>"
         f"{panels(figures.step_panels(analysis))}"
         f"<p>Share of the queries that answer at each step:</p>"
-        + _table(["queries", "count", *steps, "mean step"], rows)
+        + wide(Table("", ["queries", "count", *steps, "mean step"], rows))
     )
 
 
@@ -250,19 +237,21 @@ def _memory(memory: MemoryMap | None) -> str:
         ]
         for use in slots
     ]
-    columns = ["vector", "share", "theme", "top relations, with the average attention they give it"]
+    told = "top relations, with the average attention they give it"
+    columns: list[str | Column] = ["vector", "share"]
+    columns += [Column(name, wraps=True) for name in ("theme", told)]
     heat = canvas.as_svg(figures.memory_heat_map(memory))
     more = ""
     if len(rows) > 12:
         more = (
             f"<details><summary>The other {len(rows) - 12} vectors</summary>"
-            f'<div class="inner">{_table(columns, rows[12:], (2, 3))}</div></details>'
+            f'<div class="inner">{wide(Table("", columns, rows[12:]))}</div></details>'
         )
     return (
         f"<p>What each memory vector is looked up for: the average attention of each relation's "
         f"training queries. {unused} of {len(slots)} vectors are never used. A ^ marks an inverse "
         f'relation.</p><figure class="map">{heat}</figure>'
-        f'<div class="slots">{_table(columns, rows[:12], (2, 3))}{more}</div>'
+        f'<div class="slots">{wide(Table("", columns, rows[:12]))}{more}</div>'
     )
 
 
@@ -277,14 +266,14 @@ def _example(example: Example, first: bool) -> str:
     rank = f"rank {found.target_rank:g}" if found.target_rank is not None else ""
     about = f" <small>{escape(found.target.description)}</small>" if found.target else ""
     steps = "".join(_step(found, step) for step in found.steps)
-    reasons = "".join(f"<li>{_breakable(reason)}</li>" for reason in found.reasons)
+    reasons = "".join(f"<li>{breakable(reason)}</li>" for reason in found.reasons)
     inverse = found.relation.startswith("^")
     relation = short_relation(found.relation.removeprefix("^"))
     query = ("?", relation, found.head.label) if inverse else (found.head.label, relation, "?")
     return (
-        f"<details{' open' if first else ''}><summary><h3>({_breakable(', '.join(query))})</h3> "
+        f"<details{' open' if first else ''}><summary><h3>({breakable(', '.join(query))})</h3> "
         f'<span class="tag {example.kind}">{KINDS[example.kind]}</span></summary>'
-        f'<div class="inner"><p>{_breakable(found.question)}<br>True answer: '
+        f'<div class="inner"><p>{breakable(found.question)}<br>True answer: '
         f"<b>{escape(found.target.label if found.target else '')}</b>{about}, {rank}.</p>"
         f"{steps}<ul>{reasons}</ul>{_what_if(example.what_if)}</div></details>"
     )
@@ -294,7 +283,7 @@ def _what_if(found: WhatIf | None) -> str:
     """The facts whose removal lowers the true answer most."""
     if found is None or not found.changes:
         return ""
-    lines = "".join(f"<li>{_breakable(line)}</li>" for line in found.in_words())
+    lines = "".join(f"<li>{breakable(line)}</li>" for line in found.in_words())
     return (
         f"<p>What if a fact were not there? The share of <b>{escape(found.answer)}</b>:</p>"
         f'<ul>{lines}</ul><p class="soft">{escape(found.note)}</p>'
@@ -325,14 +314,9 @@ def _step(found: Explanation, step: Step) -> str:
 
 
 def _near(pair: NearPair) -> str:
-    words = _breakable(pair.question)
+    words = breakable(pair.question)
     mark = " <small>has the answer</small>" if pair.holds_answer else ""
     return f"<span{_hit(pair.holds_answer)}>{words}</span> {pair.distance:.1f}{mark}"
-
-
-def _breakable(text: str) -> str:
-    """Escaped text whose long relation names may break after / and _."""
-    return escape(text).replace("/", "/<wbr>").replace("_", "_<wbr>")
 
 
 def _hit(is_hit: bool) -> str:
