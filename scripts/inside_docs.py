@@ -1,22 +1,29 @@
-"""Make docs/inside.md: the paper's Tables 2, 3 and 5 and its Appendix A, from runs made here.
+"""Make docs/inside.md: the paper's Tables 2, 3 and 5, from a run made here.
 
-    python scripts/inside_docs.py runs/fb15k-237            look inside a run: results/inside
-    python scripts/inside_docs.py --sweep runs/sweep-a ...  take in finished sweeps as well
-    python scripts/inside_docs.py                           only write the page from the records
+    python scripts/inside_docs.py runs/fb15k    look inside a run: results/inside
+    python scripts/inside_docs.py               only write the page from the records
 
-The page is written from the records alone; a test fails when it is not what they say.
+A run of scripts/steps.py has its first answer from another one: name that by --first. The page is
+written from the records alone; a test fails when it is not what they say.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from ekgn import api, canvas, figures
+from ekgn.files import write_json
+from ekgn.kbc.analysis import analyze
+from ekgn.kbc.explain import Explainer
+from ekgn.kbc.memory_map import short_relation
+from ekgn.report.kbc import choose_examples
 from ekgn.tables import Table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,26 +31,65 @@ RECORDS = ROOT / "results" / "inside"
 PAGE = ROOT / "docs" / "inside.md"
 IMAGES = ROOT / "docs" / "images"
 
-# The questions of the paper's Tables 2 and 5, asked where they are among the graph's test facts.
-PAPER_QUESTIONS = [
-    (
-        "/m/0jmbv",
-        "/sports/sports_team/roster./basketball/basketball_roster_position/position",
-        "/m/0ctt4z",
-    ),
-    ("/m/02ghq", "/people/person/profession", "/m/01d_h8"),
-    ("/m/0b2qtl", "/film/film/produced_by", "/m/03y3dk"),
-]
-# |E_KG|, T_max: hits@10 (%), mean rank on FB15k, from the paper's Appendix A.
-PAPER_SWEEP = {
-    (64, 1): (80.7, 55.7),
-    (64, 2): (87.4, 49.2),
-    (64, 5): (92.7, 38.0),
-    (64, 8): (88.8, 32.9),
-    (32, 5): (90.1, 38.7),
-    (128, 5): (92.2, 36.1),
-    (512, 5): (90.0, 35.3),
-    (4096, 5): (88.7, 34.7),
+
+class Printed(NamedTuple):
+    """A step as the paper prints it."""
+
+    stop: str
+    rank: int
+    answers: str
+    nearest: str = ""
+
+
+_POSITION = "/sports/sports_team/roster./basketball/basketball_roster_position/position"
+_SUNS = (
+    "Phoenix Suns, basketball_roster_position/position<br>Minnesota Golden Gophers men's "
+    "basketball, basketball_roster_position/position<br>Sacramento Kings, "
+    "basketball_roster_position/position"
+)
+# The questions of the paper's Tables 2 and 5, all test facts of FB15k, with what it prints.
+PAPER_QUESTIONS: dict[tuple[str, str, str], list[Printed]] = {
+    ("/m/0jmbv", _POSITION, "/m/0ctt4z"): [
+        Printed(
+            "6.85e-6",
+            5,
+            "Swingman<br>Punt returner<br>Return specialist",
+            "Milwaukee Bucks, basketball_roster_position/position<br>Milwaukee Bucks, "
+            "sports_team_roster/position<br>Arizona Wildcats men's basketball, "
+            "basketball_roster_position/position",
+        ),
+        Printed("0.012", 4, "Swingman<br>Sports commentator<br>Wide receiver", _SUNS),
+        Printed(
+            "0.987", 1, "**Forward-center**<br>Swingman<br>Cabinet of the United States", _SUNS
+        ),
+    ],
+    ("/m/02ghq", "/people/person/profession", "/m/01d_h8"): [
+        Printed("0.018", 9, "Author<br>TV. Director<br>Songwriter"),
+        Printed("0.052", 7, "Actor<br>Singer<br>Songwriter"),
+        Printed("0.095", 4, "Actor<br>Singer<br>Songwriter"),
+        Printed("0.132", 4, "Actor<br>Singer<br>Songwriter"),
+        Printed("0.702", 3, "Actor<br>Singer<br>**Film Producer**"),
+    ],
+    ("/m/0b2qtl", "/film/film/produced_by", "/m/03y3dk"): [
+        Printed("0.001", 13, "Scott Rudin<br>Stephen Woolley<br>Hal B. Wallis"),
+        Printed("5.8e-13", 7, "Billy Wilder<br>William Wyler<br>Elia Kazan"),
+        Printed("0.997", 1, "**Carlo Ponti**<br>King Vidor<br>Hal B. Wallis"),
+    ],
+}
+# The paper's Table 3: the theme it gives to each of six vectors, and their first relations.
+PAPER_MEMORY = {
+    "family": "lived-with/participant, breakup/participant, marriage/spouse, "
+    "vacation-choice/vacationer",
+    "person": "person/gender, person/nationality, military-service/military-person, "
+    "government-position-held/office-holder",
+    "film, award": "film-genre/films-in-this-genre, film/cinematography, cinematographer/film, "
+    "award-honor/honored-for",
+    "disease": "disease-cause/diseases, crime-victim/crime-type, "
+    "notable-person-with-medical-condition/condition, cause-of-death/parent-cause-of-death",
+    "sports": "sports-team-roster/team, basketball-roster-position/player, "
+    "basketball-roster-position/player, baseball-player/position-s",
+    "tv program": "tv-producer-term/program, tv-producer-term/producer-type, "
+    "tv-guest-role/episodes-appeared-in, tv-program/languages",
 }
 KINDS = {
     "paper": "a question of the paper",
@@ -54,21 +100,15 @@ KINDS = {
 }
 
 
-def collect_run(path: Path, split: str, limit: int) -> None:
+def collect_run(path: Path, split: str, limit: int, first: Path | None) -> None:
     """Look inside a run and write what was seen into the records."""
-    from ekgn import api, canvas, figures
-    from ekgn.files import write_json
-    from ekgn.kbc.analysis import analyze
-    from ekgn.kbc.explain import Explainer
-    from ekgn.report.kbc import choose_examples
-
     run = api.load(path)
     if not run.record:
         raise SystemExit(f"{path} has no record yet: let its training finish first.")
     explainer = Explainer(run.graph, run.model, run.known)
     explained = [
-        {"kind": "paper", **asdict(explainer.explain(*question, top=3))}
-        for question in paper_questions(run)
+        {"kind": "paper", "question": ids, **asdict(explainer.explain(*question, top=3))}
+        for ids, question in paper_questions(run)
     ]
     seen = set[str]()
     for example in choose_examples(run, explainer, split, limit):
@@ -83,6 +123,9 @@ def collect_run(path: Path, split: str, limit: int) -> None:
     record = {key: value for key, value in run.record.items() if key not in ("curve", "data")}
     record |= {"data": run.graph.name, "split": split, "evaluation": evaluation}
     record.pop("evaluations", None)
+    if first:
+        shared = api.load(first).record
+        record["first"] = {key: shared[key] for key in ("epochs", "wall_seconds", "environment")}
     write_json(RECORDS / "run.json", record)
     write_json(RECORDS / "explanations.json", explained)
     write_json(RECORDS / "analysis.json", analysis.as_dict())
@@ -92,22 +135,15 @@ def collect_run(path: Path, split: str, limit: int) -> None:
     canvas.save(steps, IMAGES / "inside-steps.png")
 
 
-def paper_questions(run: Any) -> Iterator[tuple[int, int, int]]:
-    """The paper's questions that are test facts of this run's graph."""
+def paper_questions(run: Any) -> Iterator[tuple[tuple[str, str, str], tuple[int, int, int]]]:
+    """The paper's questions that are test facts of this run's graph: in ids, and in numbers."""
     entities, relations = run.graph.entities.index_of, run.graph.relations.index_of
     facts = {tuple(fact) for fact in run.graph.test.tolist()}
     for head, relation, target in PAPER_QUESTIONS:
         if head in entities and relation in relations and target in entities:
             fact = entities[head], relations[relation], entities[target]
             if fact in facts:
-                yield fact
-
-
-def collect_sweeps(folders: Sequence[Path]) -> None:
-    """Take the finished sweeps of some folders into the records."""
-    from ekgn.files import read_json, write_json
-
-    write_json(RECORDS / "sweep.json", [read_json(folder / "sweep.json") for folder in folders])
+                yield (head, relation, target), fact
 
 
 def render() -> str:
@@ -130,8 +166,6 @@ def render() -> str:
         "## What the steps buy",
         _analysis(analysis),
     ]
-    if (RECORDS / "sweep.json").exists():
-        parts += ["## Memory size and steps", _sweeps(_record("sweep.json"))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -141,24 +175,30 @@ def _record(name: str) -> Any:
 
 def _introduction(run: dict[str, Any]) -> str:
     settings, micro = run["settings"], run["evaluation"]["micro"]
-    minutes = run["wall_seconds"] / 60
+    shared = run.get("first")
+    before = (
+        f", over a first answer of {shared['epochs']:.0f} epochs in "
+        f"{shared['wall_seconds'] / 60:,.0f} minutes that rests"
+        if shared
+        else ""
+    )
+    threads = run["environment"]["threads"]
     return (
         f"What the paper shows about the inside of its model, shown for a run of this project: "
         f"{run['data']}, {settings['num_slots']} memory vectors, up to {settings['max_steps']} "
-        f"steps, vectors of {settings['embedding_dim']}, {run['epochs']:.0f} epochs in "
-        f"{minutes:,.0f} minutes on {run['environment']['cores']} cores "
-        f"({run['environment']['processor']}). On its {run['split']} split: hits@10 "
-        f"{micro['hits_at_10']:.1%}, MRR {micro['mrr']:.3f}, mean rank {micro['mean_rank']:,.0f}, "
-        f"readout {settings['readout']}. The same for any run:\n\n"
+        f"steps, {settings['embedding_dim']} numbers an entity; {run['epochs']:.0f} epochs in "
+        f"{run['wall_seconds'] / 60:,.0f} minutes{before}, on {threads} thread"
+        f"{'s' * (threads > 1)} of a busy machine ({run['environment']['processor']}). On its "
+        f"{run['split']} split: hits@10 {micro['hits_at_10']:.1%}, MRR {micro['mrr']:.3f}, mean "
+        f"rank {micro['mean_rank']:,.0f}, readout {settings['readout']}. The same for any run:\n\n"
         "```\n"
         "ekgn explain RUN --head H --relation R --target T\n"
         "ekgn memory RUN --plot memory.png\n"
         "ekgn analyze RUN --split test\n"
         "ekgn report RUN\n"
-        "ekgn sweep DATA --set num_slots=32,64,128 --set max_steps=1,2,5,8\n"
         "```\n\n"
         "Every number is read from the record that the forward pass returns. This page is written "
-        "by `python scripts/inside_docs.py runs/NAME` from the records in "
+        "by `python scripts/inside_docs.py RUN` from the records in "
         "[results/inside](../results/inside)."
     )
 
@@ -184,7 +224,20 @@ def _explanation(found: dict[str, Any]) -> str:
     columns = ["step", "stop", "weight", "rank", "nearest pairs", "top answers", "looks at"]
     reasons = "\n".join(f"- {_plain(reason)}" for reason in found["reasons"])
     asked = f"### ({_plain(question)})\n\nTarget: {_plain(target)}. *{KINDS[found['kind']]}*"
-    return f"{asked}\n\n{_table(columns, rows)}\n\n{reasons}"
+    printed = PAPER_QUESTIONS[tuple(found["question"])] if found["kind"] == "paper" else []
+    return f"{asked}\n\n{_table(columns, rows)}\n\n{reasons}{_printed(printed)}"
+
+
+def _printed(steps: Sequence[Printed]) -> str:
+    """The steps of a question as the paper prints them."""
+    if not steps:
+        return ""
+    rows = [
+        [str(number), step.stop, str(step.rank), step.nearest or "not printed", step.answers]
+        for number, step in enumerate(steps, 1)
+    ]
+    columns = ["step", "stop", "rank", "nearest pairs", "top answers"]
+    return f"\n\nAs the paper prints it:\n\n{_table(columns, rows)}"
 
 
 def _small(value: float) -> str:
@@ -192,8 +245,6 @@ def _small(value: float) -> str:
 
 
 def _pair(pair: dict[str, Any]) -> str:
-    from ekgn.kbc.memory_map import short_relation
-
     words = _plain(f"[{pair['head']['label']}, {short_relation(pair['relation'])}]")
     return f"**{words}**" if pair["holds_answer"] else words
 
@@ -214,44 +265,45 @@ def _looks(attention: list[dict[str, Any]]) -> str:
 
 
 def _memory(slots: list[dict[str, Any]]) -> str:
-    from ekgn.kbc.memory_map import short_relation
-
+    """Six vectors at random, as the paper has it, the six most used, and the paper's own."""
     used = [slot for slot in slots if not slot["unused"]]
+    drawn = np.random.default_rng(0).permutation(len(slots))[:6]
     first_of_theme = {slot["theme"]: slot for slot in reversed(used)}
-    shown = sorted(first_of_theme.values(), key=lambda slot: -slot["share"])[:6]
-    rows = [
-        [
-            "<br>".join(
-                _plain(f"{short_relation(r['relation'])} {r['attention']:.0%}")
-                for r in slot["relations"]
-                if r["attention"] >= 0.005
-            )
-            for slot in half
-        ]
-        + [""] * (3 - len(half))
-        for half in (shown[:3], shown[3:])
-    ]
-    themes = [
-        [
-            f"**{_plain(slot['theme'])}** (vector {slot['slot']}, {slot['share']:.1%})"
-            for slot in half
-        ]
-        + [""] * (3 - len(half))
-        for half in (shown[:3], shown[3:])
-    ]
-    body = [line for pair in zip(themes, rows, strict=True) for line in pair if any(line)]
+    most = sorted(first_of_theme.values(), key=lambda slot: -slot["share"])[:6]
+    printed = [[f"**{theme}**", relations] for theme, relations in PAPER_MEMORY.items()]
     return (
-        "The counterpart of the paper's Table 3: the eight relations that give a vector most "
-        "attention on average (those that give it less than 0.5% are left out), for the six most "
-        "used vectors of different themes. A theme is generated from the words that a vector's "
-        "relations share; the number beside it is the "
+        "The counterpart of the paper's Table 3: the relations that give a vector most attention "
+        "on average, at most eight (those that give it less than 0.5% are left out). A theme is "
+        "generated from the words that a vector's relations share; the number beside it is the "
         f"vector's share of all attention. {len(slots) - len(used)} of {len(slots)} vectors are "
         "never used (no lookup gives them an even share). All vectors are in "
         "[memory.json](../results/inside/memory.json).\n\n"
-        + _table(["", "", ""], body)
+        "Six vectors drawn at random, as in the paper:\n\n"
+        + _slots([slots[at] for at in sorted(drawn)])
+        + "\n\nThe six most used of different themes:\n\n"
+        + _slots(most)
+        + "\n\nThe paper's six, by the theme its authors give each, with the first four of their "
+        "eight relations:\n\n"
+        + _table(["theme", "relations"], printed)
         + "\n\n![Average attention of every relation to every memory vector]"
         "(images/inside-memory.png)"
     )
+
+
+def _slots(slots: list[dict[str, Any]]) -> str:
+    rows = [
+        [
+            f"**{_plain(slot['theme'])}** (vector {slot['slot']}, {slot['share']:.1%})",
+            ", ".join(
+                _plain(f"{short_relation(each['relation'])} {each['attention']:.0%}")
+                for each in slot["relations"]
+                if each["attention"] >= 0.005
+            )
+            or "–",
+        ]
+        for slot in slots
+    ]
+    return _table(["theme", "relations"], rows)
 
 
 def _analysis(found: dict[str, Any]) -> str:
@@ -303,62 +355,6 @@ def _way(name: str) -> str:
     return f"always step {name[5:]}" if name.startswith("step:") else name
 
 
-def _sweeps(sweeps: list[dict[str, Any]]) -> str:
-    """The counterpart of Appendix A, beside its numbers."""
-    cells = {}
-    for sweep in sweeps:
-        for trial in sweep["trials"]:
-            if trial["state"] == "finished":
-                cells[trial["settings"]["num_slots"], trial["settings"]["max_steps"]] = trial
-    rows = []
-    for (slots, steps), trial in sorted(cells.items()):
-        paper = PAPER_SWEEP.get((slots, steps))
-        rows.append(
-            [
-                str(slots),
-                str(steps),
-                f"{100 * trial['valid']['hits_at_10']:.1f}",
-                f"{trial['valid']['mrr']:.3f}",
-                f"{trial['valid']['mean_rank']:,.1f}",
-                f"{trial['epochs']:.1f}",
-                *((f"{paper[0]}", f"{paper[1]}") if paper else ("", "")),
-            ]
-        )
-    first = sweeps[0]["sweep"]
-    budget = f"{first['budget']:g} training minutes" if first["budget"] else "the same epochs"
-    commands = "\n".join(_command(sweep["sweep"], sweep["records"]) for sweep in sweeps)
-    columns = ["vectors", "steps", "hits@10 (%)", "MRR", "mean rank", "epochs"]
-    columns += ["paper, FB15k: hits@10", "paper, FB15k: mean rank"]
-    return (
-        f"The counterpart of the paper's Appendix A, on the validation split of "
-        f"{first['data']}, with {budget} on one core for every cell. The paper's numbers stand "
-        "beside ours for the trend: they are for FB15k, whose test facts mostly have their "
-        "reverse in training.\n\n"
-        f"{_table(columns, rows)}\n\nMade by an earlier version, whose settings are in the records "
-        "of every cell in [sweep.json](../results/inside/sweep.json); nearest to it today is:\n\n"
-        f"```\n{commands}\n```"
-    )
-
-
-def _command(sweep: dict[str, Any], records: dict[str, Any]) -> str:
-    """The command that comes nearest today: settings that are no more are left out."""
-    from ekgn.kbc.settings import KbcSettings
-
-    wanted = {axis["name"]: ",".join(str(v) for v in axis["values"]) for axis in sweep["axes"]}
-    today = KbcSettings.build(sweep["preset"])
-    for record in [*records.values()][:1]:
-        kept = {k: v for k, v in record["settings"].items() if k in KbcSettings.model_fields}
-        wanted |= {
-            name: str(value).lower()
-            for name, value in KbcSettings.parse(kept)
-            if value != getattr(today, name) and name not in {*wanted, "threads", "budget_minutes"}
-        }
-    sets = " ".join("--set " + shlex.quote(f"{name}={text}") for name, text in wanted.items())
-    preset = f" --preset {sweep['preset']}" if sweep["preset"] else ""
-    budget = f" --budget {sweep['budget']:g}" if sweep["budget"] else ""
-    return f"ekgn sweep {shlex.quote(sweep['data'])} {sets}{preset}{budget}"
-
-
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return Table("", columns, rows).markdown().rstrip()
 
@@ -376,12 +372,10 @@ def main() -> None:
     parser.add_argument("run", nargs="?", type=Path, help="a run to look inside")
     parser.add_argument("--split", default="test")
     parser.add_argument("--limit", type=int, default=5000, help="triples to choose examples from")
-    parser.add_argument("--sweep", nargs="+", type=Path, default=[], help="finished sweeps")
+    parser.add_argument("--first", type=Path, help="the run whose first answer this one has")
     options = parser.parse_args()
     if options.run:
-        collect_run(options.run, options.split, options.limit)
-    if options.sweep:
-        collect_sweeps(options.sweep)
+        collect_run(options.run, options.split, options.limit, options.first)
     PAGE.write_text(render(), encoding="utf-8")
     print(f"Wrote {PAGE.relative_to(ROOT)}")
 
