@@ -35,6 +35,8 @@ from ekgn.kbc.run import KbcRun, Predictions
 from ekgn.kbc.triples import read_triples
 from tests.conftest import tiny_settings, vocabulary
 
+pytestmark = pytest.mark.numerical
+
 FACT = ("head", "relation", "tail")
 ALL: dict[str, Any] = {"single_valued": False}  # every relation of the family has one value
 

@@ -15,6 +15,8 @@ from ekgn.run import current
 from tests.processes import Fault, check_whole, strays
 from tests.processes import ekgn as command
 
+pytestmark = pytest.mark.numerical
+
 
 @pytest.fixture
 def run(steady_run: Path, tmp_path: Path) -> Path:

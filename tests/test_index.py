@@ -24,6 +24,8 @@ from ekgn.kbc.run import KbcRun
 from ekgn.kbc.search import Asked, ExactSearch, Hidden
 from ekgn.kbc.settings import KbcSettings
 
+pytestmark = pytest.mark.numerical
+
 
 @pytest.fixture(scope="module")
 def made() -> KnowledgeGraph:

@@ -30,6 +30,8 @@ from ekgn.kbc.texts import Positions, Texts
 from ekgn.kbc.vocabulary import Vocabulary
 from ekgn.tables import metric
 
+pytestmark = pytest.mark.numerical
+
 SMALL = {
     "embedding_dim": 16,
     "negatives": 0,

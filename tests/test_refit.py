@@ -25,6 +25,8 @@ from ekgn.kbc.run import KbcRun
 from ekgn.kbc.what_if import NOTE
 from tests.conftest import tiny_settings
 
+pytestmark = pytest.mark.numerical
+
 
 def model_of(graph: KnowledgeGraph, **changes: object) -> KbcModel:
     torch.manual_seed(3)

@@ -30,6 +30,8 @@ from ekgn.kbc.rules import (
 from ekgn.kbc.rules.mining import Round
 from tests.conftest import vocabulary
 
+pytestmark = pytest.mark.numerical
+
 EVERYTHING = Mining(
     min_support=1, min_confidence=0.0, min_constant_confidence=0.0, places=2**14, first_facts=1000
 )

@@ -14,6 +14,8 @@ from ekgn.errors import EkgnError
 from ekgn.kbc.graph import KnowledgeGraph, load_graph
 from ekgn.kbc.run import KbcRun
 
+pytestmark = pytest.mark.numerical
+
 
 def test_vectors_come_back_from_every_format(family_run: Path, tmp_path: Path) -> None:
     run = KbcRun(family_run)
