@@ -78,7 +78,7 @@ def measure(work: Path, size: str, dim: int) -> dict[str, Any]:
     ready = time.process_time()
     rates = _rates(trainer)
     clock = time.monotonic()
-    trainer._save_state()  # noqa: SLF001
+    trainer.save()
     saved = time.monotonic()
     before = time.process_time()
     validation = task.measured._asdict()

@@ -130,6 +130,7 @@ def test_info_datasets_and_settings(family_run: Path) -> None:
     assert {row["name"] for row in run_json("datasets")} >= {"world", "fb15k-237", "wn18rr"}
     assert run_json("settings", "--preset", "paper")["sharpness"] == 10.0
     assert "T_max" in run("settings") and "λ" in run("settings")
+    assert run_json("settings", "--task", "paths")["lookups"] == "parts"
 
 
 def test_the_same_from_python_in_three_lines(family_run: Path) -> None:

@@ -77,7 +77,7 @@ def replace_folder(folder: Path, write: Callable[[Path], Any]) -> None:
 
 
 def _remove_left(path: Path) -> None:
-    """Remove what processes that are no more left of a file or folder that they wrote aside."""
+    """Delete what a killed process left when it was writing this file or folder aside."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         if not _is_alive(left.name.split(".")[-2]):
             shutil.rmtree(left, ignore_errors=True)

@@ -13,9 +13,9 @@ log = logging.getLogger(__name__)
 
 
 def stopping() -> list[int]:
-    """The signals that ask to stop: Ctrl-C, SIGTERM, and one of them put off by the command line.
+    """The signals that ask to stop: Ctrl-C, SIGTERM, and SIGALRM where it stands for one of them.
 
-    The command line puts off a signal that comes at a bad moment, by SIGALRM with the same handler.
+    The command line delivers an interrupt that came at a bad moment later, by SIGALRM.
     """
     put_off = signal.getsignal(signal.SIGALRM) == signal.getsignal(signal.SIGTERM)
     both = [signal.SIGINT, signal.SIGTERM]

@@ -173,13 +173,13 @@ class Trainer:
             with without_denormals():
                 self._train(signals)
             if self._is_stopped(signals):
-                self._save_state()
+                self.save()
                 if not self.group.by_first(self.run.has_weights):
                     self._save_weights()
                 raise KeyboardInterrupt
             if self.progress.metrics.get("step") != self.progress.step:
                 self._validate()
-                self._save_state()
+                self.save()
             self.group.by_first(self._write_record)
         return self.progress
 
@@ -199,7 +199,7 @@ class Trainer:
             if is_due:
                 self._validate()
             if is_due or self.progress.seconds - saved >= 60 * self.settings.checkpoint_minutes:
-                self._save_state()
+                self.save()
                 saved = self.group.by_first(self._clock)
             if self.listener:
                 try:
@@ -426,7 +426,8 @@ class Trainer:
         noted = {"step": self.progress.step}
         self.group.by_first(lambda: save_tensors(self.run.model, weights, noted))
 
-    def _save_state(self) -> None:
+    def save(self) -> None:
+        """Write a checkpoint: everything needed to go on."""
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         plain: dict[str, Any] = {}
         for name, part in self.optimizers.parts.items():

@@ -26,9 +26,9 @@ _interrupted = False
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """Interrupt, but no import and no library: they make errors of their own of it, or panic.
+    """Raise KeyboardInterrupt; while an import or a library is at work, two seconds later at most.
 
-    What takes longer than two seconds is interrupted all the same.
+    Some of them turn an interrupt into an error of their own, or end the process.
     """
     global _interrupted, _waited
     if _in_library(frame) and _waited < _WAITS:

@@ -290,22 +290,25 @@ def datasets(data_dir: DataDir = None, json: Json = False) -> None:
 def settings(
     preset: Annotated[str | None, typer.Option(help="Show the values of this preset.")] = None,
     config: Annotated[Path | None, typer.Option(help="Apply this TOML file first.")] = None,
+    task: Annotated[str, typer.Option(help="Of which task: kbc or paths.")] = "kbc",
     json: Json = False,
 ) -> None:
     """Every setting with its meaning, the paper's value and the preset's."""
     from ekgn.cli import display
+    from ekgn.tasks import pieces
 
-    chosen = KbcSettings.build(preset, config)
+    kind = pieces(task).get("settings")
+    chosen = kind.build(preset, config)
     if json:
         display.print_json(chosen.model_dump(mode="json"))
         return
     rows = []
-    for name, field in KbcSettings.model_fields.items():
+    for name, field in kind.model_fields.items():
         extra = field.json_schema_extra
         symbol = str(extra.get("symbol", "")) if isinstance(extra, dict) else ""
         value = str(getattr(chosen, name))
         changed = "" if getattr(chosen, name) == field.default else str(field.default)
         meaning = str(field.description) + (f" ({symbol})" if symbol else "")
         rows.append([name, value, changed, meaning])
-    title = f"Settings of preset {preset or KbcSettings.DEFAULT_PRESET}"
+    title = f"Settings of preset {preset or kind.DEFAULT_PRESET}"
     display.table(title, ["setting", "value", "paper", "meaning"], rows)

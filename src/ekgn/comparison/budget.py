@@ -29,7 +29,7 @@ def valid_hits(scorer: Scorer, graph: KnowledgeGraph, seed: int) -> float:
 class Budget:
     """Seconds that a model may train for; only what happens while it is `running` counts.
 
-    A model trains on one thread, so that processor time is what a clock shows on a free machine.
+    A model trains on one thread, so its processor time is what a clock shows on an idle machine.
     """
 
     def __init__(self, seconds: float, on_progress: Callable[[float], None] | None = None) -> None:

@@ -39,7 +39,7 @@ class Batch(NamedTuple):
     def part(self, group: Group) -> tuple[Batch, Share]:
         """The queries of one process of a group, and how much of the batch they are.
 
-        Where there are more processes than queries, some have the first one, as no part of it.
+        With more processes than queries, those left over get the first query with weight 0.
         """
         if group.size == 1:
             return self, Share()

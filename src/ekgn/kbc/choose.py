@@ -1,12 +1,9 @@
-"""What the default leaves open, chosen for the graph at hand: a setting whose value says so.
+"""Choose the settings that the default leaves open.
 
-Sizes follow from counts, by the rules written here. The penalty does not: one graph is best learned
-by heart, another is not, and no count says which. So a few penalties are tried and validation
-decides. Trials have the run's own size and length where that takes seconds, small vectors where
-that is enough; else they have the run's own size, a sampled softmax, and are short. Whole trainings
-are compared by MRR. So early, MRR would favour what starts fast: short ones are compared by hits@10
-and mean rank. The learning rate follows from the penalty: one that holds the vectors small bears a
-higher rate.
+Sizes follow from the counts of the graph, by the rules written here. The penalty is tried: short
+trainings, judged on validation. Where a whole training takes seconds, a trial is one, judged by
+MRR. A short trial has the run's own size and a sampled softmax, and is judged by hits@10 and mean
+rank, as MRR favours what starts fast. The learning rate follows from the penalty.
 """
 
 from __future__ import annotations

@@ -345,7 +345,7 @@ class Explainer:
 
 
 class _View:
-    """What every step of one explanation is looked at with: known answers, target, how many."""
+    """What the steps of one explanation share: known answers, the target, how many to show."""
 
     def __init__(
         self, explainer: Explainer, head: int, relation: int, target: int | None, top: int

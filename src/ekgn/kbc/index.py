@@ -250,7 +250,6 @@ def build_index(run: KbcRun, cells: int = 0) -> About:
         seconds=round(time.monotonic() - started, 1),
     )
     replace_folder(run.path / FOLDER, lambda aside: _write(aside, index, about))
-    run.__dict__.pop("search", None)
     return about
 
 

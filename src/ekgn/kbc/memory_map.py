@@ -1,4 +1,4 @@
-"""What the memory holds: which relations look at which vector, and the theme that makes of it.
+"""What the memory holds: which relations look at which vector, and a theme in words.
 
 Shape letters: R relations (with their inverses), M memory slots, L lookups, Q queries.
 """

@@ -217,7 +217,9 @@ class KbcRun(Run):
 
     def index(self, cells: int = 0) -> About:
         """Make an index of the answers, and keep it with the run; raises if it finds too little."""
-        return build_index(self, cells)
+        about = build_index(self, cells)
+        self.__dict__.pop("search", None)
+        return about
 
     def known_splits(self, head: int, relation: int) -> dict[int, str]:
         """The known answers of a query, each with the split it is in."""
@@ -269,8 +271,7 @@ class KbcRun(Run):
         self, choice: Choice = Choice(), on_progress: Callable[[int, int], None] | None = None
     ) -> Confidence:
         """Fit P(true) on validation, keep it with the run, and its check in the record."""
-        made = fit_confidence(self, choice, on_progress)
-        self.__dict__["confidence"] = made
+        self.__dict__["confidence"] = made = fit_confidence(self, choice, on_progress)
         return made
 
     def complete(
@@ -405,7 +406,7 @@ class KbcRun(Run):
     ) -> Evaluation:
         """Filtered metrics of a split; those of a whole split are added to the run's record.
 
-        Among so many sampled candidates, or among all: then under another name in the record.
+        With `candidates` ranks are among so many sampled entities, and their names say so.
         """
         torch.manual_seed(self.settings.seed)
         readout = readout or self.settings.readout

@@ -159,10 +159,10 @@ class ExactSearch:
         return _pair_shares(self._model, asked, totals.log_total_SB, row_P, vectors_PK)
 
     def _blocks(self, asked: Asked, totals: _Totals) -> Iterator[tuple[int, Tensor]]:
-        """The scores of each block of entities, (B, n), and where it starts.
+        """Where each block of entities starts, and its scores, (B, n).
 
-        Of one step they are its logits, whose total is gathered by the way. Of several they are
-        log Σ_s w_s p_s already, for which every entity is looked at twice.
+        For one step they are its logits, and their total is summed on the way. For several they are
+        log Σ_s w_s p_s, whose totals need a pass of their own before.
         """
         if len(asked.outputs_SBK) == 1:
             for start, rows_nK in self._spans(asked):

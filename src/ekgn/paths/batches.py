@@ -35,8 +35,8 @@ class Batch(NamedTuple):
     def part(self, group: Group) -> tuple[Batch, Share]:
         """The paths of one process of a group, and how much of the batch they are.
 
-        Every so manyth, so that all processes have long ones. Where there are more processes than
-        paths, some have the first one, as no part of the batch.
+        Every n-th path, so that all processes have long ones. With more processes than paths, those
+        left over get the first path with weight 0.
         """
         if group.size == 1:
             return self, Share()

@@ -68,7 +68,7 @@ class Answers(NamedTuple):
 
     paths_BL: Tensor
     log_p_B: Tensor  # of the path; of a network that is asked of parts, the mean over them
-    step_B: Tensor  # 1 to T_max; for a mixture the likeliest stop; rounded, where parts differ
+    step_B: Tensor  # that answers; of a mixture the likeliest; over parts the rounded mean
 
 
 class Beams(NamedTuple):

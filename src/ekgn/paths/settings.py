@@ -30,9 +30,8 @@ class PathsSettings(Settings):
     tie_nodes: bool = knob(False, "one node table for encoder, decoder input and decoder output")
     lookups: Literal["once", "parts"] = knob(
         "once",
-        "what the network is asked: once, where the decoder shall start from to write the path; or "
-        "of each part of a path, [its start, its end], which node follows the one and which "
-        "precedes the other",
+        "once: one output, from which a GRU writes the whole path (the paper's); parts: for every "
+        "part of a path, [its start, its end], the node after the one and before the other",
     )
     decoder_dropout: float = knob(
         0.0, "dropout on the inputs of a GRU decoder (lookups once, or seq2seq)", ge=0, lt=1

@@ -101,7 +101,7 @@ class Asker:
     def best(
         self, heads: Ints, role: int, depth: int, considered: Bools
     ) -> tuple[Ints, Side, Ints]:
-        """The first places of (head, role, ?): rows of head, answer; what is said of each; rank."""
+        """The top answers of (head, role, ?): (head, answer) pairs, their features and ranks."""
         pairs, sides, ranks = [np.empty((0, 2), np.int64)], [_nothing()], [np.empty(0, np.int64)]
         looked_at = min(max(depth, 2), self.graph.num_entities)
         for start in range(0, len(heads), _QUESTIONS):
@@ -149,10 +149,7 @@ class Asker:
         return _side(some, rows, shares_P, first_B2)
 
     def _totals(self, some: Questions) -> tuple[Tensor, Tensor]:
-        """What the answers asked about do not change: each step's total, the first two shares.
-
-        It is kept by question.
-        """
+        """What depends on a question alone, and is kept: its totals and two largest shares."""
         heads, roles, asked = some.heads, some.roles, some.asked
         keys = list(zip(heads.tolist(), roles.tolist(), strict=True))
         found = [self._kept.get(key) for key in keys]

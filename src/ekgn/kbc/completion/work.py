@@ -176,9 +176,9 @@ def working_folder(out: Path, plan: dict[str, Any]) -> Iterator[Work | None]:
 def in_turn(
     every: Iterator[Piece], make: Callable[[Piece], pl.DataFrame], work: Work | None = None
 ) -> Iterator[tuple[Piece, pl.DataFrame]]:
-    """Each piece and what is made of it, or was before; several processes make one each at a time.
+    """Each piece with its result, made now or read from the work's folder.
 
-    The one that has the folder of the work keeps them there.
+    Several processes make a piece each at a time; the first one stores the results.
     """
     group = world()
     while shared := list(itertools.islice(every, group.size)):

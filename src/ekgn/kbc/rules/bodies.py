@@ -192,7 +192,7 @@ def ends_of(walk, x, body, limit, stamp, token, ends):  # type: ignore[no-untype
 
 @compiled
 def measure_bodies(facts, bodies, spans, conclusions, limit, seed):  # type: ignore[no-untyped-def]
-    """Support and predictions of rules: those of body i are conclusions[spans[i]:spans[i + 1]].
+    """Support and predictions of rules; body i is tested with conclusions[spans[i]:spans[i + 1]].
 
     Predictions are the distinct pairs (x, y) that the body joins, support those of them that the
     conclusion holds for. A body with more than `limit` steps is measured on a sample of its x.

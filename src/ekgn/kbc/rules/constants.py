@@ -84,7 +84,7 @@ def _append(out, size, head, body, support, predictions):  # type: ignore[no-unt
 def count_constants(  # type: ignore[no-untyped-def]
     facts, reversed_row, low, high, min_support, min_confidence, prior
 ):
-    """The rules of the head rows low to high: rows of (head row, body, support, predictions).
+    """Rows of (head row, body, support, predictions): the rules of the head rows low to high.
 
     Head row [c, r inverse] has the x of r(x, c) as tails; so has body row [d, r1 inverse] those of
     r1(x, d). The body r1(x, anything) is written -1 - r1.
