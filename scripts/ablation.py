@@ -1,12 +1,13 @@
 """What each part buys: one change of a preset a row, all else the same.
 
     python scripts/ablation.py train DATA [--preset auto | paper-log] [--seeds 0 1 2]
-                                          [--only NAME ...] [--epochs N]
+                                          [--only NAME ...] [--epochs N] [--embedding-dim N]
     python scripts/ablation.py page
     python scripts/ablation.py list
 
 Every row is trained for the same epochs with the sizes, rate and penalty that the first row chose.
-A graph and preset have one file in results/ablation; a row that is in it is not trained again.
+A graph and preset have one file in results/ablation, and one for each number of epochs given; a
+row that is in it is not trained again.
 Everything is measured on validation.
 """
 
@@ -21,7 +22,7 @@ from typing import Any
 
 from ekgn import api
 from ekgn.files import read_json, write_json
-from ekgn.kbc.choose import choose
+from ekgn.kbc.choose import EARLY, LATE, SPARED, choose
 from ekgn.kbc.graph import KnowledgeGraph, load_graph
 from ekgn.kbc.settings import KbcSettings
 from ekgn.tables import Table
@@ -49,6 +50,14 @@ DEFAULT: Rows = {
     "no-dropout": ("no dropout", {"dropout": 0.0}),
     "no-change-penalty": ("no penalty on what steps change", {"change_penalty": 0.0}),
     "none-held-out": ("no facts held out for the steps", {"held_out": 0.0}),
+    "held-out": (
+        "5% of the facts held out for the steps, from 80% of the training on",
+        {"held_out": SPARED, "steps_from": EARLY},
+    ),
+    "late-steps": (
+        "none held out; the steps from 95% of the training on",
+        {"held_out": 0.0, "steps_from": LATE},
+    ),
     "no-decay": ("the rate does not fall", {"decay_from": 1.0}),
     "half-size": ("half the numbers", {}),
     "rate": ("the other learning rate", {}),
@@ -99,10 +108,12 @@ def train_row(
 def train(given: argparse.Namespace) -> None:
     """Train the rows that have no record yet."""
     graph = load_graph(given.data)
-    fixed = {"threads": given.threads, **({"epochs": given.epochs} if given.epochs else {})}
+    asked = {"epochs": given.epochs, "embedding_dim": given.embedding_dim}
+    fixed = {"threads": given.threads, **{name: value for name, value in asked.items() if value}}
     preset, rows = given.preset, ROWS[given.preset]
     first, why = choose(graph, KbcSettings.build(preset, None, fixed))
     suffix = "" if preset == "auto" else f"-{preset}"
+    suffix += f"-{given.epochs}-epochs" if given.epochs else ""
     target = RECORDS / f"{graph.name.casefold()}{suffix}.json"
     facts = {"name": graph.name, "train": len(graph.train), "valid": len(graph.valid)}
     about = {**facts, "entities": graph.num_entities, "relations": graph.num_relations}
@@ -211,6 +222,7 @@ def main() -> None:
     training.add_argument("--preset", choices=ROWS, default="auto", help="what is changed")
     training.add_argument("--only", nargs="+", choices=sorted(DEFAULT | PAPER), help="these rows")
     training.add_argument("--epochs", type=int, help="epochs of every row")
+    training.add_argument("--embedding-dim", type=int, help="numbers of every row")
     training.add_argument("--threads", type=int, default=0, help="CPU threads (0: all cores)")
     commands.add_parser("page")
     commands.add_parser("list")

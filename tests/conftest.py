@@ -69,6 +69,7 @@ def tiny_settings(**changes: object) -> KbcSettings:
         "penalty": 0.0,
         "learning_rate": 0.1,
         "held_out": 0.0,
+        "steps_from": 0.8,
         "tables_from": 1.0,
         "negatives": 0,
         "dropout": 0.0,

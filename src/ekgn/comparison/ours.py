@@ -17,7 +17,7 @@ import ekgn
 from ekgn import api
 from ekgn.checkpoint import RunFolder
 from ekgn.comparison.budget import TRIAL, Budget, valid_hits
-from ekgn.kbc.choose import OPEN, SMALL_SIZE, UNTRIED, rate_under
+from ekgn.kbc.choose import OPEN, SMALL_SIZE, UNTRIED, by_counts, rate_under
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.settings import KbcSettings
@@ -82,6 +82,9 @@ def _plan(graph: KnowledgeGraph, name: str, budget: Budget, seed: int, folder: P
     rate = rate_under(penalty)
     chosen = {"penalty": penalty, "learning_rate": rate, "epochs": epochs, "valid_every": epochs}
     settings = first.task.settings.model_copy(update=chosen)
+    by_time = by_counts(graph, settings)  # whether the training is long is known now
+    update = {name: by_time[name] for name in ("held_out", "steps_from")}
+    settings = settings.model_copy(update=update)
     sizes = {name: getattr(settings, name) for name in OPEN}
     task = _Task(graph, settings, {**sizes, "penalty": penalty, "tried": tried})
     task.budget = budget

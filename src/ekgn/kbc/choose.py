@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from ekgn.distributed import world
 from ekgn.kbc.answers import Answers
 from ekgn.kbc.batches import Batches
 from ekgn.kbc.graph import KnowledgeGraph
@@ -44,8 +45,11 @@ OPEN = {
     "learning_rate": 0.0,
     "negatives": -1,
     "penalty": -1.0,
+    "steps_from": -1.0,
 }
-SPARED, SPARED_OF = 0.05, 40_000  # share of the facts held out for the steps, of at least so many
+SPARED, SPARED_OF = 0.05, 40_000  # share of the facts held out for the steps, of at least so many,
+LONG = 10  # in trainings of so many epochs, which have the time to give them back
+EARLY, LATE = 0.8, 0.95  # where the steps begin; late if a large graph's training is short
 PENALTIES = (0.003, 0.01, 0.05, 0.1)
 UNTRIED = 0.05  # the penalty where nothing is held out to try it on
 SMALL_SIZE, TRIED_FACTS = 128, 2_000
@@ -105,11 +109,11 @@ def by_counts(graph: KnowledgeGraph, settings: KbcSettings) -> dict[str, float]:
     """Batches of about 1/300 of the queries; large vectors and every entity where time allows.
 
     Facts are held out for the steps where so many are left that the steps do not learn them by
-    heart.
+    heart, and where the training is long. A short one of a large graph is nearly all the product's.
     """
     queries = len(Answers(graph.train, graph.num_relations))
     operations = 6.0 * queries * graph.num_entities  # of an epoch, for each number of a vector
-    found = {
+    found: dict[str, float] = {
         "batch_size": min(400, max(32, queries // 300)),
         "embedding_dim": next(
             (size for size in SIZES if size * operations <= SIZED_OPERATIONS),
@@ -118,7 +122,22 @@ def by_counts(graph: KnowledgeGraph, settings: KbcSettings) -> dict[str, float]:
     }
     size = settings.embedding_dim or found["embedding_dim"]
     found["negatives"] = 0 if size * operations <= EXACT_OPERATIONS else SAMPLED
-    return {**found, "held_out": SPARED if len(graph.train) >= SPARED_OF else 0.0}
+    found |= {"held_out": 0.0, "steps_from": EARLY}
+    if len(graph.train) < SPARED_OF:
+        return found
+    open_ones = {name: v for name, v in found.items() if getattr(settings, name) == OPEN[name]}
+    if epochs_within(graph, settings.model_copy(update=open_ones)) >= LONG:
+        return {**found, "held_out": SPARED}
+    return {**found, "steps_from": LATE}
+
+
+def epochs_within(graph: KnowledgeGraph, settings: KbcSettings) -> float:
+    """About how many epochs a training comes to within its budget."""
+    if not settings.budget_minutes:
+        return settings.epochs
+    # One process measures, so that all choose alike.
+    seconds = world().by_first(lambda: seconds_needed(graph, settings)) or 0.0
+    return settings.epochs * min(1.0, 60 * settings.budget_minutes / max(seconds, 1e-9))
 
 
 def seconds_needed(graph: KnowledgeGraph, settings: KbcSettings) -> float | None:

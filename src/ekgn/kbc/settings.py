@@ -16,7 +16,7 @@ AUTO: dict[str, Any] = {
     "penalty": -1.0,
     "max_steps": 3,
     "held_out": -1.0,
-    "steps_from": 0.8,
+    "steps_from": -1.0,
     "tables_from": 0.85,
     "change_penalty": 0.2,
     "dropout": 0.5,
@@ -86,15 +86,15 @@ class KbcSettings(Settings):
     held_out: float = knob(
         0.0,
         "share of the training facts that the product sees last: the steps are trained on them "
-        "(stacking); 0: the steps are trained on all (-1: chosen by the graph)",
+        "(stacking); 0: the steps are trained on all (-1: chosen by the graph and the time)",
         ge=-1,
         lt=1,
     )
     steps_from: float = knob(
         0.0,
         "share of the training that trains the product alone; then its tables rest, and the steps "
-        "are trained over them",
-        ge=0,
+        "are trained over them (-1: chosen by the graph and the time)",
+        ge=-1,
         le=1,
     )
     tables_from: float = knob(
