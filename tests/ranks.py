@@ -40,7 +40,7 @@ def cases() -> dict[str, KbcSettings]:
     """Each kind of training: 164 queries in batches of 27, so that the last batch has 2."""
     shared: dict[str, Any] = {"batch_size": 27, "epochs": 4, "valid_every": 2}
     phases: dict[str, Any] = {"steps_from": 0.4, "tables_from": 0.7, "held_out": 0.2}
-    exact = tiny_settings(**shared, **phases, penalty=0.01)
+    exact = tiny_settings(**shared, **phases, penalty=0.01, dropout=0.3)
     sampled = exact.model_copy(
         update={"negatives": 6, "readout": "mixture", "clip_norm": 0.5, "seed": 4}
     )
@@ -53,7 +53,7 @@ def cases() -> dict[str, KbcSettings]:
 
 
 def paths_task() -> PathsTask:
-    """A small task 2; its dropout, which each process draws by itself, is off."""
+    """A small task 2; its dropout, of which a process draws its own part, is off."""
     settings = PathsSettings.build(
         "base",
         None,

@@ -15,7 +15,7 @@ from ekgn.errors import EkgnError
 from ekgn.network import gru
 from ekgn.network.controller import Unread
 from ekgn.network.inference import Inference, step_weights
-from ekgn.network.layers import shared_dropout
+from ekgn.network.layers import Dropout
 from ekgn.network.network import Network
 from ekgn.network.objective import objective
 from ekgn.network.termination import log_stop_weights
@@ -262,9 +262,10 @@ def test_no_nan_for_far_outputs_in_log_space() -> None:
 
 def test_dropout_uses_one_mask_for_all_steps() -> None:
     torch.manual_seed(0)
-    dropped = shared_dropout(torch.ones(3, 4, 50), 0.5, training=True)
+    dropout = Dropout(0.5)
+    dropped = dropout(torch.ones(3, 4, 50))
     assert (dropped == dropped[0]).all() and 0 < (dropped == 0).sum() < dropped.numel()
-    assert shared_dropout(dropped, 0.5, training=False) is dropped
+    assert dropout.eval()(dropped) is dropped
 
 
 @pytest.mark.parametrize("bias", [-3.0, 0.0, 3.0])

@@ -42,6 +42,8 @@ class Share(NamedTuple):
 
     of_loss: float = 1.0
     of_reward: float = 1.0
+    rows: slice = slice(None)  # which of the batch's rows these are
+    rows_of_all: int = 0  # how many it has (0: as many as here, or not known)
 
 
 @dataclass(frozen=True)

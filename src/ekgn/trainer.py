@@ -38,6 +38,7 @@ from ekgn.distributed import ALONE, Group, Share, is_restart, launch, world
 from ekgn.errors import EkgnError
 from ekgn.files import append_line, locked, replace_file, write_json
 from ekgn.machine import check_group, check_memory, choose_device, outline, without_denormals
+from ekgn.network.layers import divide_dropout
 from ekgn.optimizers import Optimizers, rate_factor
 from ekgn.records import environment
 from ekgn.signals import StopSignals
@@ -239,7 +240,7 @@ class Trainer:
         Summed over the processes: the loss, the wish to stop, and the clock of the first one.
         """
         progress = self.progress
-        self._seed(self.group.rank)
+        self._seed()
         loss, share = self._loss(progress.step, self._done())
         (share.of_loss * loss.total).backward()
         value, reward, stop, seconds = self.optimizers.add_up(
@@ -265,6 +266,7 @@ class Trainer:
         """The loss of this process's part of a batch, and how much of the batch that is."""
         batch = self.task.batches(*divmod(step, self.per_epoch), done)
         part, share = batch.part(self.group)
+        divide_dropout(self.model, share)
         return self.model.loss(part.to(self.device), done), share
 
     def _phase(self) -> int:
@@ -283,9 +285,9 @@ class Trainer:
         self.model.train()
         return Work(firsts, costs, self.total_steps)
 
-    def _seed(self, rank: int = 0) -> None:
-        """Start the stream of random numbers that belongs to this step, and to a process."""
-        seed = (self.settings.seed << 32) + (self.progress.step ^ rank << 24)
+    def _seed(self) -> None:
+        """Start the stream of random numbers that belongs to this step."""
+        seed = (self.settings.seed << 32) + self.progress.step
         if self.device.type == "cpu":  # what the other line does first, in a hundredth of its time
             torch.default_generator.manual_seed(seed)
         else:

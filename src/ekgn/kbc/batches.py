@@ -64,8 +64,8 @@ class Batch(NamedTuple):
             query, place = self.left_out
             here = (query >= rows.start) & (query < rows.stop)
             part = part._replace(left_out=(query[here] - rows.start, place[here]))
-        share = Share((rows.stop - rows.start) / queries, (high - low) / answers)
-        return part, Share(0.0, 0.0) if is_none else share
+        share = Share((rows.stop - rows.start) / queries, (high - low) / answers, rows, queries)
+        return part, share._replace(of_loss=0.0, of_reward=0.0) if is_none else share
 
 
 class Batches:

@@ -16,7 +16,7 @@ from ekgn.kbc.ranking import Scorer
 from ekgn.kbc.settings import STEPS, KbcSettings
 from ekgn.network.inference import Inference, step_weights
 from ekgn.network.l1 import l1_distances, l1_pairs
-from ekgn.network.layers import shared_dropout
+from ekgn.network.layers import Dropout
 from ekgn.network.network import Memory, Network
 from ekgn.network.objective import Loss, objective
 from ekgn.network.table import ShardedTable, Table, drawn
@@ -51,7 +51,7 @@ class OverProduct(nn.Module):
         size = 2 * settings.embedding_dim
         self.norm = nn.LayerNorm(size)
         self.input = nn.Linear(size, settings.state_size)
-        self.dropout = nn.Dropout(settings.dropout)
+        self.dropout = Dropout(settings.dropout)
 
     def forward(self, heads_BK: Tensor, first_BK: Tensor) -> Tensor:
         pair_B2 = torch.cat([self.dropout(heads_BK), first_BK], dim=1)
@@ -68,12 +68,12 @@ class Change(nn.Module):
         super().__init__()
         self.add = nn.Linear(settings.state_size, settings.embedding_dim)
         self.scale = nn.Linear(settings.state_size, settings.embedding_dim, bias=False)
-        self.dropout = settings.dropout
+        self.dropout = Dropout(settings.dropout)
         for weight in (self.add.weight, self.add.bias, self.scale.weight):
             nn.init.zeros_(weight)
 
     def forward(self, states_TBH: Tensor, heads_BK: Tensor, first_BK: Tensor) -> Tensor:
-        later_TBH = shared_dropout(states_TBH[1:], self.dropout, self.training)
+        later_TBH = self.dropout(states_TBH[1:])
         changed = first_BK + self.add(later_TBH) + self.scale(later_TBH) * first_BK
         return torch.cat([first_BK[None], changed])
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ekgn.distributed import Share
+
 
 class ResidualLayers(nn.ModuleList):
     """s + W_2 relu(W_1 s + b_1) + b_2, so many times, each with weights of its own."""
@@ -21,8 +23,28 @@ class ResidualLayers(nn.ModuleList):
         return state_BH
 
 
-def shared_dropout(values_TBK: Tensor, rate: float, training: bool) -> Tensor:
-    """Dropout with one mask for all steps, so that no step looks worse than another by noise."""
-    if not training or rate == 0:
-        return values_TBK
-    return values_TBK * F.dropout(values_TBK.new_ones(values_TBK.shape[1:]), rate)
+class Dropout(nn.Module):
+    """Dropout with one mask for all steps, so that no step looks worse than another by noise.
+
+    A process of several draws the mask of the whole batch, and takes the rows of its part.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+        self.share = Share()
+
+    def forward(self, values_BK: Tensor) -> Tensor:
+        """The same for (B, K) and for (T, B, K)."""
+        if not self.training or self.rate == 0:
+            return values_BK
+        rows, size = values_BK.shape[-2:]
+        mask_BK = F.dropout(values_BK.new_ones(self.share.rows_of_all or rows, size), self.rate)
+        return values_BK * mask_BK[self.share.rows]
+
+
+def divide_dropout(model: nn.Module, share: Share) -> None:
+    """Tell a model's dropout which part of a batch comes next."""
+    for layer in model.modules():
+        if isinstance(layer, Dropout):
+            layer.share = share

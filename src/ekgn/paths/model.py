@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from ekgn.network import gru
 from ekgn.network.controller import Controller
 from ekgn.network.inference import Inference
-from ekgn.network.layers import shared_dropout
+from ekgn.network.layers import Dropout
 from ekgn.network.network import Network
 from ekgn.network.objective import Loss, objective
 from ekgn.paths.batches import Batch, parts_of
@@ -38,7 +38,7 @@ class Encoder(nn.Module):
     def __init__(self, state_size: int, settings: PathsSettings) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(state_size) if settings.first_norm == "layer" else nn.Identity()
-        self.dropout = nn.Dropout(settings.input_dropout)
+        self.dropout = Dropout(settings.input_dropout)
 
     def forward(self, *vectors_BK: Tensor) -> Tensor:
         first: Tensor = self.dropout(self.norm(torch.cat(vectors_BK, dim=1)))
@@ -75,7 +75,7 @@ class Symbols(nn.Module):
     ) -> None:
         super().__init__()
         size = settings.embedding_dim
-        self.dropout = settings.output_dropout
+        self.dropout = Dropout(settings.output_dropout)
         self.tied = settings.tie_nodes
         self.nodes = node_table(num_nodes, settings)
         self.outputs = nn.ModuleList(
@@ -97,7 +97,7 @@ class Symbols(nn.Module):
 
     def log_p(self, vectors_TRK: Tensor, targets_R: Tensor, side: int) -> Tensor:
         """log p of the symbol that is right, for each step and question."""
-        vectors_TRK = shared_dropout(vectors_TRK, self.dropout, self.training)
+        vectors_TRK = self.dropout(vectors_TRK)
         steps, rows, _ = vectors_TRK.shape
         logits = self.logits(vectors_TRK, side).flatten(0, 1)
         loss = F.cross_entropy(logits, targets_R.repeat(steps), reduction="none")
