@@ -26,6 +26,7 @@ from paths_tables import (
     MAIN,
     decoding_table,
     departures_table,
+    evaluation_of,
     hops_table,
     read_records,
     steps_table,
@@ -94,14 +95,13 @@ def train_one(label: str, seed: int, work: Path, threads: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         changes = {**changes, "seed": seed, "threads": threads}
         run = api.train(graph_of(seed, work), changes, task="paths", out=folder)
-    keys = list(DECODINGS) if label in ("EKGN", "seq2seq") and seed == 0 else [MAIN]
-    for key in keys:
-        readout, beam, emit = key.removeprefix("test: ").split(", ")
-        run.evaluate("test", run.decoding(readout, int(beam.removeprefix("beam ")), emit))
+    ways = list(DECODINGS.values()) if label in ("EKGN", "seq2seq") and seed == 0 else [MAIN]
+    for way in ways:
+        run.evaluate("test", way)
     for step in range(1, run.steps + 1 if run.steps > 1 else 1):
         run.evaluate("test", run.decoding(f"step:{step}"))
     write_json(RECORDS / f"{name}-seed{seed}.json", {**run.record, "label": label})
-    log.info("%s seed %d: %s", label, seed, run.record["evaluations"][keys[0]]["all"])
+    log.info("%s seed %d: %s", label, seed, evaluation_of(run.record)["all"])
 
 
 def page(template: str, folder: Path = RECORDS) -> str:

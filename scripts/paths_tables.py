@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from ekgn.errors import EkgnError
 from ekgn.files import read_json
+from ekgn.paths.run import Decoding
 from ekgn.paths.settings import PathsSettings
 from ekgn.tables import Table
 
 Record = dict[str, Any]
-MAIN = "test: argmax, beam 4, any"
+MAIN = Decoding("argmax", 4, "any")
 DECODINGS = {
-    MAIN: "beam 4",
-    "test: argmax, beam 1, any": "greedy",
-    "test: argmax, beam 8, any": "beam 8",
-    "test: mixture, beam 4, any": "beam 4, mixture of the steps",
-    "test: argmax, beam 4, seen_nodes": "beam 4, only nodes seen in training",
-    "test: argmax, beam 4, seen_edges": "beam 4, only along edges seen in training",
+    "beam 4": MAIN,
+    "greedy": replace(MAIN, beam=1),
+    "beam 8": replace(MAIN, beam=8),
+    "beam 4, mixture of the steps": replace(MAIN, readout="mixture"),
+    "beam 4, only nodes seen in training": replace(MAIN, emit="seen_nodes"),
+    "beam 4, only along edges seen in training": replace(MAIN, emit="seen_edges"),
 }
 PAPER = {"dynamic programming": "589", "seq2seq": "904, 69.1%", "EKGN": "1,319, 76.9%"}
 ORDER = (
@@ -87,14 +88,15 @@ def groups(records: Iterable[Record]) -> dict[str, list[Record]]:
     return {name: found[name] for name in [*known, *(set(found) - set(known))]}
 
 
-def evaluation_of(record: Record, decoding: str = MAIN) -> dict[str, Any]:
+def evaluation_of(record: Record, decoding: Decoding = MAIN) -> dict[str, Any]:
     """What was counted this way, {} if nothing; dynamic programming has but one way."""
-    names = (decoding, "test: fewest hops") if decoding == MAIN else (decoding,)
+    name = f"test: {decoding}"
+    names = (name, "test: fewest hops") if decoding == MAIN else (name,)
     found = record["evaluations"]
     return next((found[name] for name in names if name in found), {})
 
 
-def system_rows(records: Iterable[Record], decoding: str = MAIN) -> list[Row]:
+def system_rows(records: Iterable[Record], decoding: Decoding = MAIN) -> list[Row]:
     """One row per system that was evaluated this way."""
     rows = []
     for system, members in groups(records).items():
@@ -135,8 +137,8 @@ def decoding_table(records: list[Record]) -> str:
     first = min(record["data"]["seed"] for record in records)
     records = [record for record in records if record["data"]["seed"] == first]
     rows = []
-    for key, words in DECODINGS.items():
-        by_system = {row.system: row for row in system_rows(records, key)}
+    for words, decoding in DECODINGS.items():
+        by_system = {row.system: row for row in system_rows(records, decoding)}
         if all(system in by_system for system in systems):
             found = [by_system[system].cells() for system in systems]
             rows.append([words, *(cell for cells in found for cell in (cells[1], cells[3]))])
@@ -151,11 +153,11 @@ def steps_table(records: list[Record]) -> str:
     alone = {row.system: row for row in system_rows(records)}.get("EKGN, T_max = 1")
     rows = []
     for step in range(1, 6):
-        key = MAIN.replace("argmax", f"step:{step}")
-        done = [r for r in members if key in r["evaluations"]]
+        way = replace(MAIN, readout=f"step:{step}")
+        done = [r for r in members if evaluation_of(r, way)]
         if not done:
             continue
-        forced = [r["evaluations"][key]["all"] for r in done]
+        forced = [evaluation_of(r, way)["all"] for r in done]
         stopped = [evaluation_of(r)["by_step"].get(str(step)) for r in done]
         share = mean(s["total"] if s else 0 for s in stopped)
         right = sum(s["correct"] for s in stopped if s)

@@ -157,9 +157,12 @@ class Reading(NamedTuple):
 
 
 class PathsModel(nn.Module):
-    """The network, asked once for where a path decoder starts, or of each part what goes on."""
+    """The network, asked once for where a path decoder starts, or of each part what goes on.
 
-    def __init__(self, num_nodes: int, settings: PathsSettings) -> None:
+    The baseline's GRUs have so many `cells`; 0: as many parameters as the network.
+    """
+
+    def __init__(self, num_nodes: int, settings: PathsSettings, cells: int = 0) -> None:
         super().__init__()
         self.settings = settings
         self.num_nodes = num_nodes
@@ -167,7 +170,7 @@ class PathsModel(nn.Module):
         self.decoder: PathDecoder | None = None
         self.network: nn.Module
         if settings.system == "seq2seq":
-            size = settings.seq2seq_size or like_size(num_nodes, settings)
+            size = cells or like_size(num_nodes, settings)
             self.network = ReadPair(size, settings)
             self.decoder = PathDecoder(size, settings)
         elif settings.lookups == "once":
@@ -237,10 +240,10 @@ class PathsModel(nn.Module):
 def like_size(num_nodes: int, settings: PathsSettings) -> int:
     """The GRU size at which the baseline has about as many parameters as the network."""
 
-    def parameters(system: str, size: int = 0) -> int:
-        changed = settings.model_copy(update={"system": system, "seq2seq_size": size})
+    def parameters(system: str, cells: int = 0) -> int:
+        changed = settings.model_copy(update={"system": system})
         with torch.device("meta"):
-            return PathsModel(num_nodes, changed).num_parameters()
+            return PathsModel(num_nodes, changed, cells).num_parameters()
 
     goal = parameters("ekgn")
     low, high = 1, 2

@@ -17,9 +17,6 @@ class PathsSettings(Settings):
     optimizer: Literal["sgd", "adam"] = knob("sgd", "how parameters are updated")
     embedding_dim: int = knob(64, "size of node vectors; the state is twice that", ge=1)
     decoder_size: int = knob(128, "cells of the GRU decoder, with lookups once", ge=1)
-    seq2seq_size: int = knob(
-        0, "cells of both GRUs of the baseline (0: as many parameters as the network)", ge=0
-    )
     first_norm: Literal["none", "layer"] = knob("none", "normalisation of the first state s_1")
     input_dropout: float = knob(0.0, "dropout on the first state", ge=0, lt=1)
     output_dropout: float = knob(
