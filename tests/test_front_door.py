@@ -251,3 +251,19 @@ def test_loading_a_run_imports_no_compiler(family_run: Path) -> None:
     loading = f"import sys, ekgn; ekgn.load({str(family_run)!r})"
     code = f"{loading}; sys.exit('torch._dynamo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
+
+
+def test_the_python_example_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is written, but for a training of a moment."""
+    text = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    code = text.partition("```python\n")[2].partition("```")[0].replace("epochs=20", "**brief")
+    assert "**brief" in code
+    monkeypatch.chdir(tmp_path)
+    brief = {"epochs": 1, "embedding_dim": 4, "penalty": 0.05}
+    *lines, last = code.strip().splitlines()
+    here: dict[str, Any] = {"brief": brief}
+    exec("\n".join(lines), here)
+    frame = eval(last, here)
+    assert len(frame) == 10 and {"rank", "id", "label", "share"} <= set(frame.columns)
