@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("work"), help="folder for graph and run")
     parser.add_argument("--entities", type=int, default=1_000_000)
     parser.add_argument("--triples", type=int, default=4_000_000)
-    parser.add_argument("--minutes", type=float, default=4)
+    parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--dim", type=int, default=64)
     args = parser.parse_args()
     os.environ["XDG_CACHE_HOME"] = str(args.work / "cache")
@@ -68,7 +68,7 @@ def trained(args: argparse.Namespace) -> Any:
         "penalty": 0.003,
         "held_out": 0.0,
         "max_steps": 1,
-        "batch_size": 4096,
+        "batch_size": 1024,
         "epochs": 100,
         "valid_every": 100,
         "budget_minutes": args.minutes,

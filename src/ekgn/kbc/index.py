@@ -40,6 +40,7 @@ LEAST_RECALL, WANTED_RECALL = (
     0.95,
     0.975,
 )  # stored ones have the first; cells are added up to the second
+MOST_CELLS, FEW_CELLS = 1 / 8, 32  # looked into, of all; of few cells, so many
 DEPTH = 10  # answers whose recall is measured
 QUESTIONS = 512  # half choose the cells, half measure
 LEAST_FOUND = 100  # candidates of a query that the model scores
@@ -228,18 +229,20 @@ def build_index(run: KbcRun, cells: int = 0) -> About:
     about = About(FORMAT, digest, norm, len(vectors), cells, 1, 0.0, len(measured), 0.0, 0.0, 0.0)
     search = IndexSearch(run, index, about)
     right = {id(part): _exact(run, part) for part in (chosen, measured)}
+    most = max(FEW_CELLS, int(MOST_CELLS * cells))
     looked = 1
-    while looked <= cells:
+    while looked < most:
         index.nprobe = looked
         if _recall(search, chosen, right[id(chosen)]) >= WANTED_RECALL:
             break
         looked *= 2
-    index.nprobe = looked = min(looked, cells)
+    index.nprobe = looked = min(looked, most)
     recall = _recall(search, measured, right[id(measured)])
     if recall < LEAST_RECALL:
         raise EkgnError(
-            f"The index would find {recall:.1%} of the first {DEPTH} answers, at least "
-            f"{LEAST_RECALL:.0%} are expected: none was written. Other cells may do: --cells."
+            f"The index would find {recall:.1%} of the first {DEPTH} answers in {looked} of {cells} "
+            f"cells, at least {LEAST_RECALL:.0%} are expected: none was written. With more cells a "
+            f"look at every entity is faster. A longer training or other cells may do: --cells."
         )
     about = replace(
         about,
