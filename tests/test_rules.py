@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -265,11 +265,24 @@ def test_rules_are_read_back_as_written(
     read = Rulebook.load(path, family)
     assert same(read.rules, book.rules)
     assert (read.mining, read.rounds, read.seconds) == (book.mining, book.rounds, book.seconds)
-    with pytest.raises(EkgnError, match="not of small"):
+    with pytest.raises(EkgnError, match=r"family with 82 training facts .* then, small with"):
         Rulebook.load(path, cities)
     path.write_bytes(b"torn")
     with pytest.raises(EkgnError, match="Delete it and mine again"):
         Rulebook.load(path, family)
+
+
+def test_rules_of_other_facts_are_refused_whatever_their_number(
+    family: KnowledgeGraph, tmp_path: Path
+) -> None:
+    path = tmp_path / "rules.safetensors"
+    mine(family, path=path, threads=1)
+    assert Rulebook.load(path, replace(family, name="renamed")).rounds
+    changed = family.train.copy()
+    changed[0, 2] = (changed[0, 2] + 5) % family.num_entities
+    for use in (Rulebook.load, lambda at, graph: mine(graph, path=at, threads=1)):
+        with pytest.raises(EkgnError, match="mined from other facts than this run has"):
+            use(path, replace(family, train=changed))
 
 
 def test_fewer_constants_are_those_with_more_support(cities: KnowledgeGraph) -> None:
