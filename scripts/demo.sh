@@ -10,7 +10,7 @@ show() { printf '$ ekgn'; printf ' %q' "$@"; printf '\n'; "$BIN/ekgn" "$@"; }
 rm -rf "$RUN"
 say "1. Train on the bundled graph: countries, cities, regions, borders, languages, currencies"
 show train world --preset demo --out "$RUN"
-say "2. Rank the held-out facts, beside what length-1 rules alone can do"
+say "2. Rank the held-out facts, beside what rules of one fact alone can do"
 show evaluate "$RUN"
 say "3. Ask: which continent is Warsaw in? (The fact is held out: it takes three hops.)"
 show predict "$RUN" --head Warsaw --relation city_in_continent --top 3

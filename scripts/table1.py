@@ -89,7 +89,7 @@ def _section(data: str, records: tuple[dict[str, Any], ...]) -> str:
     machines = sorted({one["environment"]["processor"] for one in records if "test" in one})
     return (
         f"{text}{_minutes(records)}, seed {records[0].get('seed', 0)}, on one core of "
-        f"{' and '.join(machines)}. The rules are the baseline: length-1 rules alone.\n\n"
+        f"{' and '.join(machines)}. The rules are the baseline: rules of one fact alone.\n\n"
         f"{shown}\n\n{_tried(records)}\n"
     )
 

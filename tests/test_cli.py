@@ -57,7 +57,7 @@ def test_train_a_file_then_evaluate_and_predict() -> None:
     assert evaluated["rule_baseline"]["micro"]["mrr"] > 0.5
     answers = run_json("predict", folder, "--head", "p3", "--relation", "next", "--top", "5")
     assert [a["rank"] for a in answers] == [1, 2, 3, 4, 5]
-    assert "length-1 rules alone" in run("evaluate", Path(folder).name)
+    assert "rules of one fact alone" in run("evaluate", Path(folder).name)
     record = json.loads((Path(folder) / "record.json").read_text())
     assert "test/argmax" in record["evaluations"] and "test" in record["rule_baseline"]
 

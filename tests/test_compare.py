@@ -77,10 +77,10 @@ def test_a_failed_model_is_a_row_and_the_others_go_on(
     assert done == [("complex", 1, 3), ("transe", 2, 3), ("rules", 3, 3)]
     assert ("complex", "training") in doing
     rows = {row["model"]: row for row in found.table().as_dict()["rows"]}
-    assert list(rows) == ["ComplEx", "TransE", "length-1 rules"]
+    assert list(rows) == ["ComplEx", "TransE", "rules of one fact"]
     assert "pip install 'ekgn[peers]'" in rows["TransE"]["failed"]
     assert rows["TransE"]["hits@10"] is None and rows["ComplEx"]["failed"] is None
-    assert 0 < rows["ComplEx"]["MRR"] <= 1 and rows["length-1 rules"]["parameters"] is None
+    assert 0 < rows["ComplEx"]["MRR"] <= 1 and rows["rules of one fact"]["parameters"] is None
 
     record = found.records[0]
     assert len(record["tried"]) == 3 and record["recipe"]["max_steps"] == 1

@@ -84,7 +84,7 @@ def test_it_has_every_part(text: str, run: KbcRun) -> None:
     assert {"curves", "metrics", "steps", "memory", "examples"} <= page.ids
     hits = run.record["evaluations"]["test/argmax"]["micro"]["hits_at_10"]
     assert f"{hits:.1%}" in page.words
-    assert "length-1 rules alone" in page.words
+    assert "rules of one fact alone" in page.words
     assert "vectors are never used" in page.words
     assert text.count("<svg") == 8
     assert 'name="viewport"' in text and "@media (max-width" in text

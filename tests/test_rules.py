@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import fields
+import json
+import shutil
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,16 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ekgn.errors import EkgnError
+from ekgn.files import read_json
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.rules import (
     Mining,
     Rulebook,
     Rules,
     RuleTable,
+    Weights,
     evidence,
-    fit_mixture,
+    fit_weights,
     in_words,
     mine,
     mining,
@@ -265,11 +269,24 @@ def test_rules_are_read_back_as_written(
     read = Rulebook.load(path, family)
     assert same(read.rules, book.rules)
     assert (read.mining, read.rounds, read.seconds) == (book.mining, book.rounds, book.seconds)
-    with pytest.raises(EkgnError, match="not of small"):
+    with pytest.raises(EkgnError, match=r"family with 82 training facts .* then, small with"):
         Rulebook.load(path, cities)
     path.write_bytes(b"torn")
     with pytest.raises(EkgnError, match="Delete it and mine again"):
         Rulebook.load(path, family)
+
+
+def test_rules_of_other_facts_are_refused_whatever_their_number(
+    family: KnowledgeGraph, tmp_path: Path
+) -> None:
+    path = tmp_path / "rules.safetensors"
+    mine(family, path=path, threads=1)
+    assert Rulebook.load(path, replace(family, name="renamed")).rounds
+    changed = family.train.copy()
+    changed[0, 2] = (changed[0, 2] + 5) % family.num_entities
+    for use in (Rulebook.load, lambda at, graph: mine(graph, path=at, threads=1)):
+        with pytest.raises(EkgnError, match="mined from other facts than this run has"):
+            use(path, replace(family, train=changed))
 
 
 def test_fewer_constants_are_those_with_more_support(cities: KnowledgeGraph) -> None:
@@ -287,8 +304,51 @@ def test_a_mixture_follows_whoever_is_right(family: KnowledgeGraph) -> None:
         return torch.zeros(len(heads), family.num_entities)
 
     rules = Rules(family, mine(family, threads=1).rules, threads=1)
-    assert (fit_mixture(knows_nothing, rules.scores, family).weights > 0).all()
-    assert (fit_mixture(rules.scores, knows_nothing, family).weights == 0).all()
+    assert (fit_weights(knows_nothing, rules.scores, family).of_relation > 0).all()
+    assert (fit_weights(rules.scores, knows_nothing, family).of_relation == 0).all()
+
+
+def test_the_weight_of_the_rules_is_kept_for_the_same_rules_and_weights(
+    family: KnowledgeGraph, tmp_path: Path
+) -> None:
+    path, chosen_for = tmp_path / "weights.json", {"rules": "a", "rounds": 3}
+    made = Weights(np.arange(6, dtype=np.float32), np.arange(30, 60, 5), 0.5)
+    made.save(path, family, chosen_for)
+    kept = Weights.load(path, chosen_for)
+    assert kept is not None and kept.in_words() == made.in_words()
+    assert (kept.of_relation == made.of_relation).all() and (kept.pairs == made.pairs).all()
+    assert Weights.load(path, {**chosen_for, "rounds": 4}) is None
+    asked = read_json(path)["relations"][4]
+    assert (asked["relation"], asked["missing"], asked["weight"]) == ("previous", "head", 4.0)
+
+
+def test_without_validation_no_weight_is_chosen(family: KnowledgeGraph) -> None:
+    rules = Rules(family, mine(family, threads=1).rules, threads=1)
+    with pytest.raises(EkgnError, match="no validation facts to choose the weight"):
+        fit_weights(rules.scores, rules.scores, replace(family, valid=family.valid[:0]))
+
+
+def test_the_command_ranks_with_rules_beside_the_network_alone(
+    family_run: Path, tmp_path: Path
+) -> None:
+    from ekgn.cli.app import app
+
+    run = tmp_path / "run"
+    shutil.copytree(family_run, run)
+    done = CliRunner().invoke(app, ["evaluate", str(run), "--with-rules"])
+    assert done.exit_code == 0, done.output
+    lines = [line.strip() for line in done.output.splitlines()]
+    for way in ("model ", "model with rules", "rules of one fact alone"):
+        assert any(line.startswith(way) for line in lines), done.output
+    assert "weight of the rules was chosen on 8 validation pairs" in " ".join(lines)
+    record, kept = read_json(run / "record.json"), (run / "rules_weights.json").read_text()
+    assert record["with_rules"]["test"]["readout"] == "argmax"
+    again = CliRunner().invoke(app, ["evaluate", str(run), "--with-rules", "--json"])
+    assert set(json.loads(again.stdout)) == {"model", "rule_baseline", "with_rules"}
+    assert (run / "rules_weights.json").read_text() == kept
+    sampled = ["evaluate", str(run), "--with-rules", "--candidates", "5"]
+    with pytest.raises(EkgnError, match="leave out --candidates"):
+        CliRunner().invoke(app, sampled, catch_exceptions=False)
 
 
 def test_more_than_three_facts_are_refused() -> None:

@@ -50,7 +50,13 @@ def evaluate(
         int,
         typer.Option(help="Rank among this many entities, drawn by seed (0: all).", min=0),
     ] = 0,
-    baseline: Annotated[bool, typer.Option(help="Also rank by length-1 rules alone.")] = True,
+    baseline: Annotated[bool, typer.Option(help="Also rank by rules of one fact alone.")] = True,
+    with_rules: Annotated[
+        bool,
+        typer.Option(
+            "--with-rules", help="Also rank with mined rules as a voice beside the network."
+        ),
+    ] = False,
     by_relation: Annotated[
         bool, typer.Option("--by-relation", help="Also show the metrics of each relation.")
     ] = False,
@@ -65,13 +71,19 @@ def evaluate(
 
     loaded: Run = api.load(run)
     if isinstance(loaded, KbcRun):
+        if candidates and with_rules:
+            raise EkgnError(
+                "--with-rules ranks among all entities: leave out --candidates, or --with-rules."
+            )
         asked = {"readout": readout, "limit": limit, "candidates": candidates}
-        _evaluate_kbc(loaded, split, asked, baseline and not candidates, by_relation, json)
+        beside = baseline and not candidates, with_rules
+        _evaluate_kbc(loaded, split, asked, *beside, by_relation, json)
         return
-    if readout or limit or candidates or by_relation:
+    if readout or limit or candidates or by_relation or with_rules:
         raise EkgnError(
-            f"--readout, --limit, --candidates and --by-relation are for runs of task 'kbc': {run} "
-            f"is one of task '{loaded.task.name}'. See: ekgn {loaded.task.name} --help"
+            f"--readout, --limit, --candidates, --with-rules and --by-relation are for runs of "
+            f"task 'kbc': {run} is one of task '{loaded.task.name}'. "
+            f"See: ekgn {loaded.task.name} --help"
         )
     found = loaded.evaluate(split)
     if json:
@@ -87,11 +99,14 @@ def _evaluate_kbc(
     split: str,
     asked: dict[str, Any],
     baseline: bool,
+    with_rules: bool,
     by_relation: bool,
     json: bool,
 ) -> None:
-    """The rules alone, which rank among all entities, stand beside exact ranks only."""
+    """Rules, which rank among all entities, stand beside exact ranks only."""
     from ekgn.cli import display
+    from ekgn.cli.rules import mine_for
+    from ekgn.kbc.words import ONE_FACT_ALONE, WITH_RULES
 
     with display.ranking_progress("ranking") as on_progress:
         evaluation = loaded.evaluate(split, on_progress=on_progress, **asked)
@@ -99,18 +114,26 @@ def _evaluate_kbc(
     if baseline:
         with display.ranking_progress("rule baseline") as on_progress:
             rules = loaded.rule_baseline(split, asked["limit"], on_progress)
+    mixed = None
+    if with_rules:
+        mine_for(loaded)
+        with display.ranking_progress("with rules") as on_progress:
+            mixed = loaded.with_rules(split, asked["limit"], on_progress, readout=asked["readout"])
     if json:
         found = {"model": evaluation, "rule_baseline": rules}
+        found |= {"with_rules": mixed} if mixed else {}
         values: dict[str, Any] = {name: each and each.as_dict() for name, each in found.items()}
         if by_relation and evaluation.relations:
             values["relations"] = evaluation.relations.as_dict()["rows"]
         display.print_json(values)
         return
     used = asked["readout"] or loaded.settings.readout
-    beside = {"length-1 rules alone": rules}
+    beside = {WITH_RULES: mixed, ONE_FACT_ALONE: rules}
     among = f", ranks of {evaluation.sampled:,} sampled" if evaluation.sampled else ""
     title = f"{loaded.graph.name} {split}, readout {used}{among}"
     print_evaluation(evaluation, beside, title)
+    if mixed:
+        display.console.print(loaded.rule_weights(asked["readout"]).in_words())
     if by_relation and evaluation.relations:
         display.console.print()
         display.show(evaluation.relations)

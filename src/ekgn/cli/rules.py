@@ -12,6 +12,9 @@ from ekgn.errors import EkgnError
 if TYPE_CHECKING:
     from ekgn.kbc.graph import KnowledgeGraph
     from ekgn.kbc.rules import Round, Rulebook
+    from ekgn.kbc.run import KbcRun
+
+MINUTES = 4.0  # of a first mining
 
 
 def register(app: typer.Typer) -> None:
@@ -49,7 +52,7 @@ def rules(
     if minutes is None and kept.exists():
         book = Rulebook.load(kept, graph)
     else:
-        budget = 4.0 if minutes is None else minutes
+        budget = MINUTES if minutes is None else minutes
         book = mine(graph, minutes=budget, threads=threads, path=kept, on_round=_say)
     found: dict[str, Any] = {"rounds": book.rounds, "seconds": book.seconds, "count": len(book)}
     if evaluate:
@@ -65,6 +68,15 @@ def rules(
         micro = found["evaluation"]["micro"]
         shown = {name: micro[name] for name in ("mrr", "hits_at_10", "mean_rank")}
         display.console.print(f"Rules alone on {evaluate}: {in_words(shown)}")
+
+
+def mine_for(run: KbcRun) -> None:
+    """Mine rules for a run that has none yet, and say so."""
+    from ekgn.cli import display
+
+    if run.rulebook is None:
+        display.messages.print(f"{run.path} has no rules yet: mining, {MINUTES:g} minutes at most.")
+        run.mine(MINUTES, on_round=_say)
 
 
 def _say(part: Round, book: Rulebook) -> None:

@@ -49,7 +49,7 @@ MODELS = {
 """What can be compared: names, and how they are written. The rules' baseline is always there."""
 OWN = ("ekgn", "complex", "distmult", "rescal")
 RULES = "rules"
-LABELS = {**MODELS, RULES: "length-1 rules"}
+LABELS = {**MODELS, RULES: "rules of one fact"}
 
 OnProgress = Callable[[str, str, float], None]
 """Called with a model, what it is doing, and how much of that is done."""

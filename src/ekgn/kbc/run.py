@@ -35,12 +35,15 @@ from ekgn.kbc.predictions import Predictions as Predictions
 from ekgn.kbc.ranking import Evaluation, Scorer, rank_split, summarise
 from ekgn.kbc.rules import FILE as RULES_FILE
 from ekgn.kbc.rules import (
+    WEIGHTS_FILE,
     Evidence,
+    Mixture,
     Round,
     Rulebook,
     Rules,
+    Weights,
     evidence,
-    fit_mixture,
+    fit_weights,
     mine,
 )
 from ekgn.kbc.sampled import rank_sampled
@@ -430,15 +433,20 @@ class KbcRun(Run):
         limit: int = 0,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> Evaluation:
-        """What length-1 rules alone reach on a split: the number any model must beat."""
+        """What rules of one fact alone reach on a split: the number any model must beat."""
         scores = Rules(self.graph).scores
         return self._ranked(("rule_baseline", split), scores, split, limit, on_progress)
 
     @cached_property
-    def rules(self) -> Rules | None:
-        """The rules that were mined for this run (`ekgn rules`), ready to be applied."""
+    def rulebook(self) -> Rulebook | None:
+        """The rules that were mined for this run (`ekgn rules`)."""
         kept = self.path / RULES_FILE
-        return Rules(self.graph, Rulebook.load(kept, self.graph).rules) if kept.exists() else None
+        return Rulebook.load(kept, self.graph) if kept.exists() else None
+
+    @cached_property
+    def rules(self) -> Rules | None:
+        """The same, ready to be applied."""
+        return Rules(self.graph, self.rulebook.rules) if self.rulebook else None
 
     def mine(
         self,
@@ -452,7 +460,7 @@ class KbcRun(Run):
         """
         kept = self.path / RULES_FILE
         book = mine(self.graph, minutes=minutes, threads=threads, path=kept, on_round=on_round)
-        for made in ("rules", "explainer", "asker"):
+        for made in ("rulebook", "rules", "explainer", "asker"):
             self.__dict__.pop(made, None)
         return book
 
@@ -464,18 +472,40 @@ class KbcRun(Run):
             return []
         return evidence(self.rules, *self.query(head, relation, tail), self.entity(answer), top)
 
+    def rule_weights(self, readout: str | None = None) -> Weights:
+        """How much the rules count beside the network: chosen on validation once, then kept."""
+        if self.rulebook is None or self.rules is None:
+            raise EkgnError(f"{self.path} has no rules yet. Mine them with: ekgn rules {self.path}")
+        kept = self.path / WEIGHTS_FILE
+        chosen_for = {
+            "checkpoint": self.checkpoint,
+            "readout": readout or self.settings.readout,
+            "rules": self.rulebook.graph["digest"],
+            "rounds": self.rulebook.rounds,
+        }
+        found = Weights.load(kept, chosen_for)
+        if found is None:
+            made = fit_weights(self.scorer(readout), self.rules.scores, self.graph)
+            world().by_first(lambda: made.save(kept, self.graph, chosen_for))
+            found = made
+        return found
+
     def with_rules(
         self,
         split: str = "test",
         limit: int = 0,
         on_progress: Callable[[int, int], None] | None = None,
+        *,
+        readout: str | None = None,
     ) -> Evaluation:
-        """What the network reaches with the rules as a voice, their weight fitted on validation."""
+        """What the network reaches with the rules as a voice, their weight chosen on validation."""
         if self.rules is None:
             self.mine()
         assert self.rules is not None
-        mixture = fit_mixture(self.scorer(), self.rules.scores, self.graph)
-        return self._ranked(("with_rules", split), mixture, split, limit, on_progress)
+        weights = self.rule_weights(readout)
+        mixture = Mixture(self.scorer(readout), self.rules.scores, weights.of_relation)
+        about = {"readout": readout or self.settings.readout, "weights": weights.in_words()}
+        return self._ranked(("with_rules", split), mixture, split, limit, on_progress, **about)
 
     def _ranked(
         self,

@@ -26,6 +26,7 @@ from ekgn.kbc.ranking import (
 )
 from ekgn.kbc.run import KbcRun
 from ekgn.kbc.what_if import WhatIf, WhatIfs
+from ekgn.kbc.words import ONE_FACT_ALONE, WITH_RULES
 from ekgn.report.page import OnProgress, Report, Section, curves, panels, settings, wide
 from ekgn.tables import METRICS, Column, Table, breakable, metrics_table
 
@@ -81,7 +82,7 @@ def report(run: KbcRun, split: str, limit: int, on_progress: OnProgress | None) 
     )
 
 
-MODEL, RULES = "model", "length-1 rules alone"
+MODEL, RULES = "model", ONE_FACT_ALONE
 Measured = dict[str, dict[str, Any]]
 """The metrics of the run, and of what stands beside it."""
 
@@ -94,8 +95,10 @@ def _measured(run: KbcRun, split: str) -> Measured:
         return recorded or measure(split).as_dict()
 
     by_readout = f"{split}/{run.settings.readout}"
+    mixed = run.record.get("with_rules", {}).get(split)
     return {
         MODEL: found("evaluations", by_readout, run.evaluate),
+        **({WITH_RULES: mixed} if mixed else {}),
         RULES: found("rule_baseline", split, run.rule_baseline),
     }
 

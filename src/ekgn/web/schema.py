@@ -112,6 +112,7 @@ class MetricsReply(BaseModel):
     curve: list[dict[str, float | None]]
     evaluations: dict[str, Any]
     rule_baseline: dict[str, Any]
+    with_rules: dict[str, Any]
     confidence: dict[str, Any] = Field(
         default={}, description="How far confidences hold: calibration error, reliability."
     )

@@ -62,5 +62,6 @@ class ServedRun:
             curve=self._run.curve,
             evaluations=record.get("evaluations", {}),
             rule_baseline=record.get("rule_baseline", {}),
+            with_rules=record.get("with_rules", {}),
             confidence=record.get("confidence", {}).get("valid", {}),
         )

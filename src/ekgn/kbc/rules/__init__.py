@@ -2,7 +2,7 @@
 
 from ekgn.kbc.rules.evidence import Evidence, evidence, in_words, rule_in_words
 from ekgn.kbc.rules.mining import Mining, Round, mine
-from ekgn.kbc.rules.mixture import Mixture, fit_mixture
+from ekgn.kbc.rules.mixture import WEIGHTS_FILE, Mixture, Weights, fit_weights
 from ekgn.kbc.rules.rulebook import Rulebook, RuleTable
 from ekgn.kbc.rules.scoring import Rules
 
@@ -10,6 +10,7 @@ FILE = "rules.safetensors"  # where a run keeps its rules
 
 __all__ = [
     "FILE",
+    "WEIGHTS_FILE",
     "Evidence",
     "Mining",
     "Mixture",
@@ -17,8 +18,9 @@ __all__ = [
     "RuleTable",
     "Rulebook",
     "Rules",
+    "Weights",
     "evidence",
-    "fit_mixture",
+    "fit_weights",
     "in_words",
     "mine",
     "rule_in_words",

@@ -57,7 +57,7 @@ class Mining:
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_length <= 3:
-            raise EkgnError(f"RuleTable of {self.max_length} facts: expected 1, 2 or 3.")
+            raise EkgnError(f"Rules of {self.max_length} facts: expected 1, 2 or 3.")
 
 
 class Round(NamedTuple):

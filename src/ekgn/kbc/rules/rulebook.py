@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 Ints32 = NDArray[np.int32]
 NONE = -1
 PRIOR = 5.0  # predictions added to every rule's: what was seen rarely is trusted less
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +99,7 @@ def no_rules() -> RuleTable:
 
 @dataclass(frozen=True, eq=False)
 class Rulebook:
-    """RuleTable with how they were mined, and how far the mining has come."""
+    """Rules with how they were mined, and how far the mining has come."""
 
     rules: RuleTable
     mining: Mining
@@ -147,20 +148,32 @@ class Rulebook:
             raise EkgnError(f"{path} is missing: mine the rules with `ekgn rules RUN`.") from None
         except (KeyError, ValueError, OSError, safetensors.SafetensorError) as error:
             raise EkgnError(f"{path} is damaged ({error}). Delete it and mine again.") from None
-        if about["format"] != _FORMAT or about["graph"] != _identity(graph):
+        again = "Delete it and mine again: ekgn rules RUN"
+        if about["format"] != _FORMAT:
+            raise EkgnError(f"{path} was written by another version of ekgn. {again}")
+        then, now = about["graph"], _identity(graph)
+        if then["digest"] != now["digest"]:
             raise EkgnError(
-                f"{path} holds rules of {about['graph']}, not of {graph.name}, or of another "
-                "version of ekgn. Delete it and mine again."
+                f"{path} holds rules mined from other facts than this run has: "
+                f"{_said(then)} then, {_said(now)} now. {again}"
             )
         mining = Mining(**about["mining"])
         return cls(rules, mining, about["rounds"], about["seconds"], about["graph"])
 
 
 def _identity(graph: KnowledgeGraph) -> dict[str, Any]:
-    """What a graph must share with the one whose rules these are."""
-    return {
-        "name": graph.name,
+    """A graph, and the digest of the facts that its rules are mined from."""
+    about = {
         "entities": graph.num_entities,
         "relations": graph.num_relations,
         "train": len(graph.train),
     }
+    digest = hashlib.blake2b(str(about).encode(), digest_size=16)
+    digest.update(graph.train.astype(np.int64).tobytes())
+    return {"name": graph.name, **about, "digest": digest.hexdigest()}
+
+
+def _said(graph: dict[str, Any]) -> str:
+    """A graph for a message."""
+    digest = graph["digest"][:8]
+    return f"{graph['name']} with {graph['train']:,} training facts (digest {digest})"
