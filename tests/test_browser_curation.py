@@ -39,8 +39,23 @@ def test_a_queue_is_decided_by_keyboard_and_taken_back(page: Any, address: str) 
         ("accepted", "Ada"),
         ("rejected", "Ada"),
     ]
+    decided = page.locator(".decided li")
+    expect(decided).to_have_text([re.compile("rejected.*by Ada"), re.compile("accepted.*by Ada")])
+    decided.first.get_by_role("button", name="Take back").click()
+    expect(decided).to_have_count(1)
+    page.goto(f"{address}/runs/atlas/curate?relation=in_continent")
+    expect(decided).to_have_text([re.compile("accepted.*by Ada")])
+    decided.first.get_by_role("button", name="Take back").click()
+    expect(decided).to_have_count(0)
+    expect(page.locator("[data-count=accepted]")).to_have_text("0")
+    expect(now).to_have_text(first)
+
+    for key in "ar":
+        page.keyboard.press(key)
+    expect(decided).to_have_count(2)
     page.keyboard.press("u")
     expect(page.locator("[data-count=rejected]")).to_have_text("0")
+    page.keyboard.press("s")
     page.keyboard.press("u")
     expect(now).to_have_text(second)
     page.keyboard.press("u")

@@ -34,6 +34,9 @@ def test_pictures_are_saved_as_svg_and_png(page: Any, address: str) -> None:
     expect(page.locator(".graph[data-drawn]")).to_be_visible()
     graph = saved(page, page.get_by_role("button", name="Save as PNG"))
     assert graph.read_bytes().startswith(b"\x89PNG")
+    drawn = saved(page, page.get_by_role("button", name="Save as SVG")).read_text("utf-8")
+    assert drawn.count("<circle") == int(page.locator(".graph").get_attribute("data-drawn"))
+    assert ">Germany</text>" in drawn
 
 
 def test_a_table_is_saved_as_csv(page: Any, address: str) -> None:
@@ -41,7 +44,10 @@ def test_a_table_is_saved_as_csv(page: Any, address: str) -> None:
     answers = page.locator("section[aria-labelledby=answers]")
     text = saved(page, answers.get_by_role("button", name="Save as CSV")).read_text("utf-8-sig")
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert [row["name"] for row in rows] == answers.locator(".answers a").all_inner_texts()
+    shown = answers.locator(".answers a").all_inner_texts()
+    assert [row["name"] for row in rows][: len(shown)] == shown
+    answers.get_by_role("button", name="less likely").click()
+    expect(answers.locator(".answers li")).to_have_count(len(rows))
     page.goto(f"{address}/runs/atlas/metrics")
     tables = page.locator("section[aria-labelledby=evaluations]")
     text = saved(page, tables.get_by_role("button", name="Save as CSV")).read_text("utf-8-sig")
@@ -76,6 +82,15 @@ def test_known_answers_are_hidden(page: Any, address: str) -> None:
     page.locator("#hide-known").check()
     expect(page.locator(".answers .known")).to_have_count(0)
     expect(page.locator(".tops .known")).to_have_count(0)
+    first = page.locator(".answers a").first.inner_text()
+    expect(page.locator(".verdict .best")).to_have_text(first)
+    expect(page.locator(".verdict")).to_contain_text("known answers left out")
+    expect(page.locator(".step-answers .step-best bdi")).to_have_text(first)
+    places = [str(place) for place in range(1, 7)]
+    expect(page.locator(".tops .rank")).to_have_text(places)
+    expect(page.locator(".bump .name", has_text=first)).to_have_count(1)
+    page.locator(".step button").nth(1).click()
+    expect(page.locator(".tops .rank")).to_have_text(places)
     expect(page.locator(".answers li")).to_have_count(10)
     page.reload()
     expect(page.locator("#hide-known")).to_be_checked()

@@ -198,3 +198,31 @@ def test_decisions_are_not_taken_from_other_sites_nor_about_known_facts(web: Tes
     foreign = decide(web, fact, "accepted", origin="http://elsewhere.example")
     assert (foreign.status_code, foreign.json()["error"]["code"]) == (403, "other_site")
     assert decide(web, fact, "accepted", origin="http://127.0.0.1").status_code == 200
+
+
+def test_a_queue_has_an_order(web: TestClient) -> None:
+    surest = queue(web, relation="borders", limit=200)["facts"]
+
+    def ordered(sort: str) -> list[dict[str, Any]]:
+        facts: list[dict[str, Any]] = queue(web, relation="borders", limit=200, sort=sort)["facts"]
+        assert sorted(map(str, facts)) == sorted(map(str, surest))
+        return facts
+
+    heads = [one["head"]["label"].casefold() for one in ordered("head")]
+    assert heads == sorted(heads)
+    far = [abs(one["tail_share"] - 0.5) for one in ordered("doubtful")]
+    assert far == sorted(far)
+    assert ordered("relation") == surest, "of one relation the surest stay first"
+    types = ["City" in one["head"]["label"] for one in ordered("type")]
+    assert types == sorted(types) or types == sorted(types, reverse=True)
+    assert not queue(web, relation="borders")["has_confidence"]
+
+
+def test_what_was_decided_is_listed_in_words(web: TestClient, folder: Path) -> None:
+    fact = queue(web, relation="in_continent")["facts"][0]
+    decide(web, fact, "accepted")
+    Decisions(folder).add(Decision("gone", "in_continent", "elsewhere", "rejected"))
+    found = web.get(f"{API}/decisions").json()
+    assert [one["verdict"] for one in found["decisions"]] == ["accepted", "rejected"]
+    assert found["facts"][0]["head"] == fact["head"]
+    assert found["facts"][1]["head"]["label"] == "gone", "a name that the graph does not have"

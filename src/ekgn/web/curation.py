@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -20,8 +20,17 @@ from ekgn.kbc.decisions import Decision, Decisions, Key, Verdict, chosen, table,
 from ekgn.kbc.rules import evidence
 from ekgn.run import root_of
 from ekgn.web.problems import Problem
-from ekgn.web.schema import Candidate, CurateReply, DecisionReply, EvidenceReply, MissingReply
-from ekgn.web.served_kbc import ServedKbc
+from ekgn.web.schema import (
+    Candidate,
+    CurateReply,
+    DecisionReply,
+    DecisionsReply,
+    EvidenceReply,
+    Fact,
+    MissingReply,
+    Thing,
+)
+from ekgn.web.served_kbc import ServedKbc, thing
 
 DEPTH = 5  # places of each question looked at
 MOST_SCORES = 10_000_000  # of entities, by the questions that one relation is asked at most
@@ -29,6 +38,9 @@ KEPT_QUEUES = 64
 LEAST = 0.005  # confidence, or share where there is none, of a fact worth showing
 COMPLETED = ("completed.tsv", "completed.csv", "completed.parquet")  # by `ekgn complete`
 _KEY = ["head", "relation", "tail"]
+
+
+Sort = Literal["surest", "doubtful", "relation", "type", "head"]
 
 
 class Queue(NamedTuple):
@@ -45,6 +57,7 @@ class Filters(NamedTuple):
     kind: int | None = None  # a role (relation, or + R for its inverse) that one of its ends has
     least: float = 0.0  # confidence
     held_out: bool = False  # also facts of validation and test
+    sort: Sort = "surest"
 
 
 class Curation:
@@ -62,7 +75,7 @@ class Curation:
         decided = self.decisions.all()
         facts = self._filtered(queue.facts, relation, filters)
         is_open = [key not in decided for key in facts.select(_KEY).iter_rows()]
-        facts = facts.filter(pl.Series(is_open, dtype=pl.Boolean))
+        facts = self._sorted(facts.filter(pl.Series(is_open, dtype=pl.Boolean)), filters.sort)
         name = None if relation is None else self.served.relation_thing(relation)
         own = [one for one in decided.values() if name is None or one.relation == name.id]
         return CurateReply(
@@ -74,7 +87,7 @@ class Curation:
             questions=queue.questions,
             questions_left_out=queue.questions_left_out,
             has_file=self._file is not None,
-            has_confidence=self.run.confidence is not None,
+            has_confidence=queue.facts["confidence"].count() > 0 or self.run.confidence is not None,
             tally=tally(own),
         )
 
@@ -91,6 +104,42 @@ class Curation:
         if filters.least:
             facts = facts.filter(pl.col("confidence").fill_null(0.0) >= filters.least)
         return facts if filters.held_out else facts.filter(pl.col("held_out") == "none")
+
+    def _sorted(self, facts: pl.DataFrame, sort: Sort) -> pl.DataFrame:
+        """Facts in another order than the surest first, which is kept among equals."""
+        if sort == "surest":
+            return facts
+        if sort == "doubtful":  # those that tell most about the confidence
+            sure = pl.coalesce("confidence", "tail_share")
+            return facts.sort((sure - 0.5).abs(), nulls_last=True, maintain_order=True)
+        names, graph = self.served, self.run.graph
+        if sort == "relation":
+            keys = [graph.relations.labels[graph.relations.index_of[r]] for r in facts["relation"]]
+        else:
+            heads = [graph.entities.index_of[head] for head in facts["head"]]
+            words = names.type_of if sort == "type" else graph.entities.labels.__getitem__
+            keys = [words(head) for head in heads]
+        order = sorted(range(len(keys)), key=lambda place: keys[place].casefold())
+        return facts[order]
+
+    def decided(self) -> DecisionsReply:
+        """What was decided so far, oldest first, and the same facts in words."""
+        kept = list(self.decisions.all().values())
+        return DecisionsReply(
+            decisions=kept, facts=[self._in_words(one) for one in kept], tally=tally(kept)
+        )
+
+    def _in_words(self, one: Decision) -> Fact:
+        """A decided fact; names that this graph does not know stay ids."""
+        entities, relations = self.run.graph.entities, self.run.graph.relations
+        parts = ((one.head, entities), (one.relation, relations), (one.tail, entities))
+        head, relation, tail = (
+            thing(known, known.index_of[name])
+            if name in known.index_of
+            else Thing(id=name, label=name)
+            for name, known in parts
+        )
+        return Fact(head=head, relation=relation, tail=tail)
 
     def missing(self, entity: int, most: int) -> MissingReply:
         """The surest facts of an entity that training lacks; a held-out split may have them."""

@@ -9,10 +9,9 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
 import ekgn
-from ekgn.kbc.decisions import tally
 from ekgn.web import schema
 from ekgn.web.about import about_entity
-from ekgn.web.curation import Filters
+from ekgn.web.curation import Filters, Sort
 from ekgn.web.neighbourhood import neighbourhood
 from ekgn.web.problems import Problem, shown
 from ekgn.web.served import ServedRun
@@ -208,13 +207,16 @@ async def curate(
     ] = None,
     least: Annotated[float, Query(ge=0, le=1, description="Least confidence.")] = 0.0,
     held_out: Annotated[bool, Query(description="Also facts of validation and test.")] = False,
+    sort: Annotated[
+        Sort, Query(description="The surest first, the most doubtful, or by name.")
+    ] = "surest",
     limit: Annotated[int, Query(ge=1, le=200, description="Most facts.")] = 50,
     skip: Annotated[int, Query(ge=0, le=10**6, description="Facts left out first.")] = 0,
 ) -> schema.CurateReply:
     """Undecided candidates: of `completed.tsv` beside the run if there is one, or of a relation."""
     site = site_of(request)
     index = None if relation is None else run.relation(relation) % run.run.graph.num_relations
-    filters = Filters(None if kind is None else run.relation(kind), least, held_out)
+    filters = Filters(None if kind is None else run.relation(kind), least, held_out, sort)
     return await site.long(site.curation(run).curate, index, filters, limit, skip)
 
 
@@ -230,9 +232,7 @@ async def evidence(
 @api.get("/runs/{run}/decisions", tags=["completion"])
 async def decisions(request: Request, run: Kbc) -> schema.DecisionsReply:
     """What was decided so far."""
-    found = await site_of(request).long(site_of(request).curation(run).decisions.all)
-    kept = list(found.values())
-    return schema.DecisionsReply(decisions=kept, tally=tally(kept))
+    return await site_of(request).long(site_of(request).curation(run).decided)
 
 
 @api.post("/runs/{run}/decisions", tags=["completion"])

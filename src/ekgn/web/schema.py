@@ -225,7 +225,7 @@ class CurateReply(BaseModel):
     questions: int | None = Field(description="That were asked for them; null if from a file.")
     questions_left_out: int = Field(description="That were too many for one visit.")
     has_file: bool = Field(description="Whether `ekgn complete` wrote a file beside the run.")
-    has_confidence: bool
+    has_confidence: bool = Field(description="Whether its facts have confidences.")
     tally: Tally
 
 
@@ -252,6 +252,7 @@ class DecisionsReply(BaseModel):
     """What was decided so far, oldest first."""
 
     decisions: list[Decision]
+    facts: list[Fact] = Field(description="The same facts in words, in the same order.")
     tally: Tally
 
 

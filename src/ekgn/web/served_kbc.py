@@ -222,6 +222,16 @@ class ServedKbc(ServedRun):
         usual = self.run.asker.roles.likely_of(entity)
         return usual[width:] if side == "tail" else usual[:width]
 
+    def type_of(self, entity: int) -> str:
+        """The commonest of its roles in words: what an entity is, where a graph has no types."""
+        train, graph = self.run.known["train"], self.run.graph
+        low, high = np.searchsorted(train.heads, [entity, entity + 1])
+        roles = train.relations[low:high]
+        if not len(roles):
+            return ""
+        role = int(roles[self.relation_facts[roles % graph.num_relations].argmax()])
+        return f"{graph.relations.labels[role % graph.num_relations]} {role >= graph.num_relations}"
+
     def relations_of(self, entity: int, side: str) -> Ints:
         """How many training facts of each relation have the entity as their head (or tail)."""
         train, width = self.run.known["train"], self.run.graph.num_relations

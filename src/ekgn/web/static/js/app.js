@@ -1,5 +1,5 @@
 // The frame: which page an address means, the way between pages, the server's absence.
-import { html, render, useState, useEffect, useJson, fetchJson, Link, Loading, Trouble, go, remember, runPath } from "./lib.js";
+import { html, render, useState, useEffect, useJson, fetchJson, Link, Loading, Trouble, address, atHand, go, remember, runPath } from "./lib.js";
 import { Home } from "./home.js";
 import { EntityPage } from "./entity.js";
 import { ExplainPage } from "./explain.js";
@@ -43,10 +43,11 @@ function useWhereabouts() {
   useEffect(() => {
     const returned = () => { restoreScroll(); setPlace(whereabouts()); };
     const arrived = () => { restoreScroll(); setPlace(whereabouts()); focusHeading(); };
+    const refined = () => setPlace(whereabouts());
     watchScroll();
-    addEventListener("popstate", returned);
-    addEventListener("ekgn:moved", arrived);
-    return () => { removeEventListener("popstate", returned); removeEventListener("ekgn:moved", arrived); };
+    const all = { popstate: returned, "ekgn:moved": arrived, "ekgn:refined": refined };
+    for (const [name, heard] of Object.entries(all)) addEventListener(name, heard);
+    return () => { for (const [name, heard] of Object.entries(all)) removeEventListener(name, heard); };
   }, []);
   return place;
 }
@@ -73,7 +74,7 @@ function useShortcut() {
   useEffect(() => {
     const onKey = (event) => {
       if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(input|textarea|select)$/i.test(event.target.tagName)) return;
-      const box = document.querySelector("main input");
+      const box = document.querySelector("main .combo input");
       if (box) { event.preventDefault(); box.focus(); box.select(); }
     };
     addEventListener("keydown", onKey);
@@ -91,20 +92,23 @@ function toggleTheme() {
 /** Where a tab leads: to the same entity or question, if there is one at hand. */
 function tabAddress(run, name, { entity, head, relation, tail }) {
   if (run.task !== "kbc") return runPath(run.name, name);
-  const asked = { head, relation, tail };
-  if (name === "") return questionAddress(run.name, head || tail ? asked : { head: entity }) ?? runPath(run.name);
-  return runPath(run.name, name, { entity: entity ?? head ?? tail, ...asked });
+  if (name === "") return questionAddress(run.name, head || tail ? { head, relation, tail } : { head: entity }) ?? runPath(run.name, "", { relation });
+  return runPath(run.name, name, atHand({ entity, head, relation, tail }));
 }
+
+/** The same page of another run on the same graph; of others the first page: they have other names. */
+const sameIn = (other, run, page, params) => (other.graph === run?.graph && other.task === run.task ? runPath(other.name, page, params) : runPath(other.name));
 
 function Top({ runs, run, page, params, first }) {
   const tabs = run ? TABS[run.task] ?? ANY_TABS : [];
+  const hand = atHand(params);
   const tab = ["entity", "explain", "predict"].includes(page) ? "" : run?.task === "paths" && page === "" ? "paths" : page;
   return html`<header class="top"><a class="skip" href="#main">To the content</a><div class="top-inner">
-    <${Link} class="brand" href=${run ? runPath(run.name) : "/"}><img src="/static/icon.svg" alt="" width="26" height="26" />ekgn explorer<//>
-    ${runs?.length > 1 ? html`<select class="run-choice" aria-label="Run" value=${run?.name ?? ""} onChange=${(event) => go(runPath(event.target.value))}>
+    <${Link} class="brand" href=${run ? runPath(run.name, "", run.task === "kbc" ? hand : {}) : "/"}><img src="/static/icon.svg" alt="" width="26" height="26" />ekgn explorer<//>
+    ${runs?.length > 1 ? html`<select class="run-choice" aria-label="Run" value=${run?.name ?? ""} onChange=${(event) => go(sameIn(runs.find((one) => one.name === event.target.value), run, page, params))}>
       ${runs.map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}</select>` : run && html`<span class="soft small">${run.name}</span>`}
     <nav aria-label="Pages">${tabs.map(([name, words]) => html`<${Link} key=${name} href=${tabAddress(run, name, params)} aria-current=${first === "runs" && tab === name ? "page" : undefined}>${words}<//>`)}
-      <${Link} href="/api-docs" aria-current=${first === "api-docs" ? "page" : undefined}>API<//></nav>
+      <${Link} href=${address("/api-docs", run && { run: run.name, ...hand })} aria-current=${first === "api-docs" ? "page" : undefined}>API<//></nav>
     <button class="icon-button" aria-label="Switch between light and dark" title="Light or dark" onClick=${toggleTheme}>
       <svg viewBox="0 0 20 20" fill="none" stroke="currentColor" stroke-width="1.600"><circle cx="10" cy="10" r="7" /><path d="M10 3a7 7 0 0 1 0 14z" fill="currentColor" /></svg></button>
   </div></header>`;
@@ -130,7 +134,7 @@ function App() {
   const away = useAway();
   useShortcut();
   const runs = data?.runs;
-  const run = runs && (place.first === "runs" ? runs.find((one) => one.name === place.run) : runs[0]);
+  const run = runs && (place.first === "runs" ? runs.find((one) => one.name === place.run) : runs.find((one) => one.name === place.params.run) ?? runs[0]);
   const twin = place.first === "runs" ? `/api${place.url}` : place.first === "api-docs" ? "/api/openapi.json" : "/api/runs";
   return html`
     <${Top} runs=${runs} run=${run} page=${place.page} params=${place.params} first=${place.first === "" ? "runs" : place.first} />
@@ -140,7 +144,7 @@ function App() {
       ${error && html`<${Trouble} error=${error} again=${again} alone />`}
       ${data && html`<${Content} runs=${runs} place=${place} />`}
     </main>
-    <footer class="bottom"><${Take} key=${place.url} twin=${twin} /><div><span>ekgn ${data?.version ?? ""}</span><a href=${twin}>This page as JSON</a><${Link} href="/api-docs">How to ask over HTTP<//></div></footer>`;
+    <footer class="bottom"><${Take} key=${place.url} twin=${twin} /><div><span>ekgn ${data?.version ?? ""}</span><a href=${twin}>This page as JSON</a><${Link} href=${address("/api-docs", run && { run: run.name, ...atHand(place.params) })}>How to ask over HTTP<//></div></footer>`;
 }
 
 const root = document.getElementById("app");

@@ -68,7 +68,7 @@ export function BumpChart({ moves, steps, answering, followed, active, setActive
         <path d=${path(move)} stroke=${HUES[place] ?? "var(--line-strong)"} />
         ${move.ranks.map((rank, step) => isShown(move, step) && html`<g key=${step}><circle cx=${x(step)} cy=${y(rank)} r="8.500" fill=${HUES[place] ?? "var(--line-strong)"} />
           <text class="dot" x=${x(step)} y=${y(rank) + 3.6} text-anchor="middle">${rank}</text></g>`)}
-        <title>${`${move.label}: ${move.ranks.map((rank, step) => `step ${step + 1} ${rank === null ? "below 50" : `rank ${rank}, ${percent(move.shares[step])}`}`).join("; ")}`}</title>
+        <title>${`${move.label}: ${move.ranks.map((rank, step) => `step ${step + 1} ${rank === null ? "further below" : `rank ${rank}, ${percent(move.shares[step])}`}`).join("; ")}`}</title>
         ${stands(move) !== null && html`<text class="name" x=${x(stands(move)) + (stands(move) === last ? 16 : 11)} y=${y(move.ranks[stands(move)]) + (stands(move) === last ? 4.500 : -8)} tabindex="0" role="link"
           onClick=${() => onPick(move)} onKeyDown=${(event) => event.key === "Enter" && onPick(move)}>${short(move.label)}</text>`}
       </g>`)}

@@ -24,14 +24,30 @@ function useSuggestions(source, text, open) {
 export function Combobox({ id, label, placeholder, value, onChange, onEnter, source, words = (text) => text }) {
   const [open, setOpen] = useState(false);
   const [active, setActive] = useState(-1);
+  const [told, setTold] = useState(""); // why what was typed is no choice yet
   const box = useRef(null);
+  const now = useRef(value);
+  now.current = value;
   const searched = value.thing ? "" : value.text;
   const found = useSuggestions(source, searched, open);
   useEffect(() => setActive(-1), [searched, open]);
+  useEffect(() => setTold(""), [value.text, value.thing]);
 
   const pick = (hit) => {
     onChange({ text: words(hit.label), thing: hit });
     setOpen(false);
+  };
+  /** What was typed and left: the one thing with this name is taken; of anything else it is said that it is no choice. */
+  const leave = async () => {
+    setOpen(false);
+    const { text } = now.current;
+    if (now.current.thing || !text.trim()) return;
+    const hits = await fetchJson(address(source.path, { q: text, limit: 2 })).then((reply) => reply.hits).catch(() => null);
+    const left = now.current.text === text && !now.current.thing && document.activeElement !== box.current;
+    if (!hits || !left) return;
+    const same = hits.filter((hit) => hit.match === "exact");
+    if (same.length === 1) pick(same[0]);
+    else setTold(same.length ? "several have this name: pick one" : hits.length && hits[0].match !== "similar" ? "the start of a name: pick one" : "nothing has this name");
   };
   const onKey = (event) => {
     const last = found.hits.length - 1;
@@ -52,15 +68,15 @@ export function Combobox({ id, label, placeholder, value, onChange, onEnter, sou
     }
   };
   const listId = `${id}-list`;
-  return html`<div class="combo" onFocusOut=${(event) => { if (!event.currentTarget.contains(event.relatedTarget)) setOpen(false); }}>
-    <label for=${id}>${label}</label>
+  return html`<div class="combo" onfocusout=${(event) => { if (!event.currentTarget.contains(event.relatedTarget)) leave(); }}>
+    <label for=${id}>${label}${told && html` <span class="told">· ${told}</span>`}</label>
     <input id=${id} ref=${box} type="text" role="combobox" autocomplete="off" autocapitalize="off" spellcheck=${false}
-      aria-autocomplete="list" aria-expanded=${open} aria-controls=${listId}
+      aria-autocomplete="list" aria-invalid=${told ? "true" : undefined} aria-expanded=${open} aria-controls=${listId}
       aria-activedescendant=${open && active >= 0 ? `${id}-${active}` : undefined}
       placeholder=${placeholder} value=${value.text} maxlength="500" class=${value.thing ? "picked" : ""}
       onInput=${(event) => { onChange({ text: event.target.value, thing: null }); setOpen(true); }}
       onFocus=${() => setOpen(true)} onClick=${() => setOpen(true)} onKeyDown=${onKey} />
-    ${value.text && html`<button type="button" class="clear" aria-label=${`Clear ${label}`}
+    ${value.text && html`<button type="button" tabindex="-1" class="clear" aria-label=${`Clear ${label}`}
       onClick=${() => { onChange({ text: "", thing: null }); box.current.focus(); }}>×</button>`}
     <ul id=${listId} role="listbox" aria-label=${`${label} suggestions`} hidden=${!open || (!found.hits.length && !found.error && !(found.text && !found.loading))}>
       ${found.hits.map((hit, place) => html`<li key=${hit.id} id=${`${id}-${place}`} role="option" aria-selected=${place === active}

@@ -3,7 +3,7 @@ import { html, useState, useJson, useTitle, Link, Loading, Trouble, Known, perce
 import { AskForm, Sentence, questionAddress, questionText } from "./ask.js";
 import { BumpChart } from "./charts.js";
 import { Answers } from "./explain.js";
-import { Picture } from "./take.js";
+import { Picture, TakeCsv, answerRows } from "./take.js";
 
 export function ComparePage({ run, runs, params }) {
   const parts = (prefix) => ({ head: params[`${prefix}head`], relation: params[`${prefix}relation`], tail: params[`${prefix}tail`] });
@@ -12,13 +12,16 @@ export function ComparePage({ run, runs, params }) {
   const ready = first.relation && (first.head || first.tail);
   const { data, error, loading, again } = useJson(ready ? `/api${runPath(run.name, "compare", params)}` : null);
   useTitle("Side by side");
-  const visit = (name, one, other, two) => go(runPath(name, "compare", { ...one, other: other === name ? "" : other, other_head: two.head, other_relation: two.relation, other_tail: two.tail }));
-  const other = params.other || run.name;
-  const side = (place) => data?.sides[place];
   const choices = runs.filter((one) => one.task === "kbc");
+  const visit = (name, one, other, two) => go(runPath(name, "compare", { entity: one.head ?? one.tail ?? params.entity, ...one, other: other === name ? "" : other, other_head: two.head, other_relation: two.relation, other_tail: two.tail }));
+  const other = params.other || run.name;
+  const alike = other === run.name && ["head", "relation", "tail"].every((part) => (second[part] ?? "") === (first[part] ?? ""));
+  const side = (place) => data?.sides[place];
   return html`
     <header><h1 tabindex="-1">Side by side</h1>
-      <p class="lead">Two questions, or one question asked of two runs: what each answers, and how its answers change places.</p></header>
+      <p class="lead">Two questions, or one question asked of two runs: what each answers, and how its answers change places.</p>
+      <p class="small soft compare-how">${!ready ? `Fill in a relation and one entity on the left. The right side asks the same until you fill it in${choices.length > 1 ? " or choose another run for it" : ""}.`
+        : alike ? `Both sides ask the same. Fill in another question on the right${choices.length > 1 ? ", or choose another run there" : ""}.` : "“There” is an answer's place on the other side."}</p></header>
     ${error && html`<${Trouble} error=${error} again=${again} />`}
     <div class="two compare">
       <${Side} id="left" run=${run.name} choices=${choices} asked=${first} side=${side(0)} there=${side(1)} loading=${loading && ready}
@@ -47,8 +50,9 @@ function Found({ run, reply, there }) {
   const steps = questionAddress(run, { head: question.head?.id, relation: question.relation.id, tail: question.tail?.id, target: explanation.target?.id });
   const places = new Map(there.explanation.answers.map((answer) => [answer.id, answer.rank]));
   return html`<h2><${Sentence} question=${question} /></h2>
-    <p class="verdict"><span class="soft">step ${explanation.answering_step} of ${explanation.steps.length}:</span> <${Link} class="best" href=${about(best.id)}><bdi>${best.label}</bdi><//> <span class="chance">${percent(best.share)}</span> <${Known} split=${best.known} />
+    <p class="verdict"><span class="soft">step ${explanation.answering_step} of ${explanation.steps.length}:</span> <${Link} class="best" href=${about(best.id)}><bdi>${best.label}</bdi><//> <span class="chance">${percent(best.share)} <span class="soft small">share</span></span> <${Known} split=${best.known} />
       <${Link} class="small" href=${steps}>every step<//></p>
+    <p class="takes"><${TakeCsv} name=${`answers ${questionText(question)}`} rows=${() => answerRows(explanation.answers)} /></p>
     <${Answers} answers=${explanation.answers} about=${about} there=${places} />
     <${Picture} name=${`places ${questionText(question)}`}><${BumpChart} moves=${reply.moves} steps=${explanation.steps.length} answering=${explanation.answering_step} followed=${explanation.target?.id} active=${active} setActive=${setActive} onPick=${(move) => go(about(move.id))} /><//>`;
 }

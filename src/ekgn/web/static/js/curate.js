@@ -1,5 +1,5 @@
 // The queue: facts that are likely missing, decided one by one, with the keyboard alone if one likes.
-import { html, useState, useEffect, useCallback, useRef, useJson, useTitle, remember, remembered, sendJson, Link, Loading, Trouble, Known, percent, count, runPath, relationWords, address, go } from "./lib.js";
+import { html, useState, useEffect, useCallback, useRef, useJson, useTitle, remember, remembered, sendJson, Link, Loading, Trouble, Known, percent, count, runPath, relationWords, address, atHand, refine } from "./lib.js";
 import { RelationBox, empty, meant, picked } from "./combobox.js";
 import { Sentence, questionAddress } from "./ask.js";
 import { Evidence, Sure, factKey, factParts, factRows } from "./fact.js";
@@ -8,27 +8,33 @@ import { TakeCsv } from "./take.js";
 const LEAST = [["", "any confidence"], ["0.25", "from 25%"], ["0.5", "from 50%"], ["0.75", "from 75%"], ["0.9", "from 90%"]];
 /** The levels to choose from, the one of the address among them. */
 const levels = (least) => (!least || LEAST.some(([value]) => value === least) ? LEAST : [...LEAST, [least, `from ${percent(Number(least))}`]]);
+const SORTS = [["", "the surest first"], ["doubtful", "the most doubtful first"], ["relation", "by relation"], ["type", "by type"], ["head", "by name"]];
 const KEYS = { a: "accepted", r: "rejected", s: "skip", u: "undo", e: "evidence" };
 const SHOWN = 12; // of the facts to come
 
 export function CuratePage({ run, params }) {
-  const asked = { relation: params.relation, kind: params.kind, least: params.least, held_out: params.held_out };
+  const asked = { relation: params.relation, kind: params.kind, least: params.least, held_out: params.held_out, sort: params.sort };
   const { data, error, loading, again } = useJson(`/api${runPath(run.name, "curate", { ...asked, limit: 100 })}`);
   useTitle("Missing facts");
-  const visit = (more, options) => go(runPath(run.name, "curate", { ...asked, ...more }), options);
+  // Another relation is another question: of what is at hand the entity is kept.
+  const hand = (relation) => (relation === params.relation ? atHand(params) : { entity: atHand(params).entity });
+  const visit = (more) => refine(runPath(run.name, "curate", { ...asked, ...hand("relation" in more ? more.relation : params.relation), ...more }));
   return html`
     <header><h1 tabindex="-1">Facts that may be missing</h1>
-      <p class="lead">What the model would add, the surest first. Decide one after the other; what you decide is kept in a file beside the run.</p></header>
+      <p class="lead">What the model would add. Decide one after the other; what you decide is kept in a file beside the run.</p></header>
     <div class="filters">
       <${RelationFilter} id="curate-relation" label="Relation" run=${run.name} thing=${data?.relation} given=${params.relation} placeholder=${data?.has_file ? "all relations" : "a relation"} choose=${(relation) => visit({ relation })} />
       <${RelationFilter} id="curate-kind" label="Of things that have" run=${run.name} thing=${data?.kind} given=${params.kind} placeholder="anything" choose=${(kind) => visit({ kind })} />
-      <label class="filter">Confidence <select id="curate-least" value=${params.least ?? ""} onChange=${(event) => visit({ least: event.target.value })}>
-        ${levels(params.least).map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`)}</select></label>
+      ${(data?.has_confidence !== false || params.least) && html`<label class="filter">Confidence <select id="curate-least" value=${params.least ?? ""} onChange=${(event) => visit({ least: event.target.value })}>
+        ${levels(params.least).map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`)}</select></label>`}
+      <label class="filter">Order <select id="curate-sort" value=${params.sort ?? ""} onChange=${(event) => visit({ sort: event.target.value })}>
+        ${SORTS.map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`)}</select></label>
       <${Who} />
       <label class="check small"><input type="checkbox" id="curate-held-out" checked=${Boolean(params.held_out)} onChange=${(event) => visit({ held_out: event.target.checked ? "true" : "" })} /> also facts held out from training</label>
     </div>
     ${loading && html`<${Loading} what="Asking the model" />`}
-    ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => visit(error.message.includes(`'${params.kind}`) ? { kind: thing.id } : { relation: thing.id }, { replace: true })} />`}
+    ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => visit(error.message.includes(`'${params.kind}`) ? { kind: thing.id } : { relation: thing.id })} />`}
+    ${data && !data.has_confidence && html`<p class="small soft no-confidence">This run has no confidences yet, so facts have the share of the answer in place of one${params.least ? html`, and none passes the filter by confidence: <button class="quiet" onClick=${() => visit({ least: "" })}>take it away</button>` : ""}. <code>ekgn complete RUN --out RUN/completed.tsv</code> fits them.</p>`}
     ${data && !data.relation && !data.has_file && html`<${Choose} run=${run.name} />`}
     ${data && (data.relation || data.has_file) && html`<${Queue} key=${JSON.stringify(asked)} run=${run.name} data=${data} again=${again} />`}`;
 }
@@ -112,7 +118,25 @@ function Queue({ run, data, again }) {
       <section class="card"><h2>So far</h2><${Counted} tally=${tally} data=${data} left=${left} /><${Exports} run=${run} /></section>
       <section class="card"><div class="section-head"><h2>Next</h2>${facts.length > 0 && html`<${TakeCsv} name="queue" rows=${() => factRows(facts)} />`}</div><ol class="coming">${facts.slice(1, 1 + SHOWN).map((one) => html`<li key=${factKey(one)}><span><${Words} fact=${one} /></span><${Sure} fact=${one} /></li>`)}</ol>
         ${facts.length < 2 && html`<p class="small soft">Nothing.</p>`}</section>
-    </div>`;
+    </div>
+    <${Decided} key=${JSON.stringify(tally)} run=${run} relation=${data.relation} again=${again} />`;
+}
+
+/** What was decided, the latest first, each to be taken back; the queue is asked for anew then. */
+function Decided({ run, relation, again }) {
+  const { data } = useJson(`/api${runPath(run, "decisions")}`);
+  const [trouble, setTrouble] = useState(null);
+  const own = (data?.decisions ?? []).map((one, place) => ({ ...one, fact: data.facts[place] })).filter((one) => !relation || one.relation === relation.id).reverse();
+  const takeBack = async ({ head, relation, tail }) => {
+    try { await sendJson(`/api${runPath(run, "decisions")}`, { head, relation, tail, verdict: "undone", who: remembered("ekgn-who").trim() }); again(); } catch (error) { setTrouble(error); }
+  };
+  if (!own.length) return null;
+  const rows = () => [["head", "relation", "tail", "verdict", "confidence", "who", "when"], ...own.map((one) => [one.head, one.relation, one.tail, one.verdict, one.confidence, one.who, one.when])];
+  return html`<section class="card decided" aria-labelledby="decided"><div class="section-head"><h2 id="decided">Decided</h2><${TakeCsv} name="decided" rows=${rows} /></div>
+    ${trouble && html`<${Trouble} error=${trouble} />`}
+    <ul class="coming">${own.map((one) => html`<li key=${factKey(one.fact)}><span><b class=${`verdict-${one.verdict}`}>${one.verdict}</b> <${Words} fact=${one.fact} />
+        <span class="soft small">${one.who && html`by <bdi>${one.who}</bdi> `}${one.when && new Date(one.when).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" })}${one.confidence !== null && `, ${percent(one.confidence)} confidence then`}</span></span>
+      <button class="quiet" aria-label=${`Take back: ${factWords(one.fact)}`} onClick=${() => takeBack(one)}>Undo</button></li>`)}</ul></section>`;
 }
 
 const WORDS = { accepted: "Accepted", rejected: "Rejected", skip: "Skipped" };
@@ -136,8 +160,7 @@ function Counted({ tally, data, left }) {
   const decided = tally.accepted + tally.rejected;
   return html`<dl class="tally"><div><dt>accepted</dt><dd data-count="accepted">${count(tally.accepted)}</dd></div><div><dt>rejected</dt><dd data-count="rejected">${count(tally.rejected)}</dd></div>
       <div><dt>left</dt><dd data-count="left">${count(left)}</dd></div></dl>
-    <p class="small soft">${decided ? html`Precision so far <b data-count="precision">${percent(tally.precision)}</b>; their confidences promised <b data-count="promised">${percent(tally.promised)}</b>.` : "Nothing is decided yet."}
-      ${!data.has_confidence && " This run has no confidence yet: ekgn complete fits one. Until then facts are in the order of their shares."}
+    <p class="small soft">${decided ? html`Precision so far <b data-count="precision">${percent(tally.precision)}</b>${tally.promised === null ? "." : html`; their confidences promised <b data-count="promised">${percent(tally.promised)}</b>.`}` : "Nothing is decided yet."}
       ${data.has_confidence && " A confidence counts facts in no split as false, so the truth can be better."}</p>
     ${data.questions_left_out > 0 && html`<p class="small soft">Of the best-known entities: ${count(data.questions_left_out)} questions more were too many for one visit. A file has them all: <code>ekgn complete RUN --out RUN/completed.tsv</code>.</p>`}`;
 }

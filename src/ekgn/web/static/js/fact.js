@@ -9,10 +9,13 @@ export const factKey = (fact) => Object.values(factParts(fact)).join("\n");
 export const factRows = (facts) => [["head", "relation", "tail", "head name", "tail name", "confidence", "tail share", "head share", "held out", "verdict"],
   ...facts.map((one) => [one.head.id, one.relation.id, one.tail.id, one.head.label, one.tail.label, one.confidence, one.tail_share, one.head_share, one.held_out, one.verdict])];
 
-/** The confidence, or where there is none the share. */
+/** The confidence, or where there is none the share of the answer, and which of the two it is. */
+const sure = (fact) => (fact.confidence === null ? [fact.tail_share ?? fact.share, "share"] : [fact.confidence, "confidence"]);
+export const sureWords = (fact) => { const [value, word] = sure(fact); return `${percent(value)} ${word}`; };
+
 export function Sure({ fact, long = false }) {
-  const [value, word] = fact.confidence === null ? [fact.tail_share, "share"] : [fact.confidence, "confidence"];
-  return html`<span class="chance" title=${word}>${percent(value)}${long && ` ${word}`}${long && fact.tail_rank !== null && `, place ${fact.tail_rank} of the answers from here, ${fact.head_rank} from the other end`}</span>`;
+  const [value, word] = sure(fact);
+  return html`<span class="chance">${percent(value)} <span class="soft small">${word}</span>${long && fact.tail_rank !== null && `, place ${fact.tail_rank} of the answers from here, ${fact.head_rank} from the other end`}</span>`;
 }
 
 /** The rules and training facts that lead to a fact, or the most similar one. */
@@ -24,7 +27,7 @@ export function Evidence({ run, fact }) {
     ${data && html`${data.rules.length > 0 && html`<ul class="reasons">${data.rules.map((rule, place) => html`<li key=${place}>${rule.rule}.<${Path} run=${run} facts=${data.paths[place]} goal=${data} /></li>`)}</ul>`}
       ${data.alike && html`<p>${data.alike}.</p>`}
       ${!data.rules.length && !data.alike && html`<p>No rule leads to it, and no other head has this tail.</p>`}
-      <p class="soft">Share ${percent(data.tail_share)} (place ${data.tail_rank}) asked from its head, ${percent(data.head_share)} (place ${data.head_rank}) from its tail.</p>`}</div>`;
+      <p class="soft">${data.confidence !== null && `Confidence ${percent(data.confidence)}. `}Share of the answer ${percent(data.tail_share)} (place ${data.tail_rank}) asked from its head, ${percent(data.head_share)} (place ${data.head_rank}) from its tail.</p>`}</div>`;
 }
 
 /** Accept or reject a fact where it stands in a list; the same button again takes it back. A fact of a split has its mark. */

@@ -20,6 +20,17 @@ export function go(url, { replace = false, trail = [] } = {}) {
   dispatchEvent(new Event("ekgn:moved"));
 }
 
+/** The same page with other filters: no entry of its own in the history, the focus and the place on it stay. */
+export function refine(url) {
+  history.replaceState(history.state, "", url);
+  dispatchEvent(new Event("ekgn:refined"));
+}
+
+/** What is at hand, from the parameters of a page: an entity, or a question. */
+export function atHand({ entity, head, relation, tail }) {
+  return { entity: entity ?? head ?? tail, head, relation, tail };
+}
+
 export class ApiError extends Error {
   constructor(code, message, suggestions = []) {
     super(message);

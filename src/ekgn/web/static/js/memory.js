@@ -1,5 +1,5 @@
 // What the memory holds: each vector's share and relations, and the map of who looks where.
-import { html, useState, useEffect, useRef, useJson, useTitle, useWidth, Loading, Trouble, percent, runPath, relationWords, relationWay, go } from "./lib.js";
+import { html, useState, useEffect, useRef, useJson, useTitle, useWidth, Loading, Trouble, percent, runPath, relationWords, relationWay, atHand, refine } from "./lib.js";
 import { RelationBox, empty, picked, meant } from "./combobox.js";
 import { Picture, TakeCsv } from "./take.js";
 
@@ -11,7 +11,8 @@ export function MemoryPage({ run, params }) {
   const [box, setBox] = useState(empty);
   useTitle("Memory");
   useEffect(() => setBox(params.relation ? picked({ id: params.relation, label: params.relation.replace(/^\^/, "") }, relationWords) : empty), [params.relation]);
-  const ask = (value) => { setBox(value); if (value.thing) go(runPath(run.name, "memory", { relation: value.thing.id })); else if (!value.text && params.relation) go(runPath(run.name, "memory")); };
+  const visit = (relation) => refine(runPath(run.name, "memory", { entity: atHand(params).entity, relation }));
+  const ask = (value) => { setBox(value); if (value.thing) visit(value.thing.id); else if (!value.text && params.relation) visit(""); };
   const [all, setAll] = useState(false);
   const [sought, setSought] = useState(null);
   const find = (vector) => { setAll(true); setSought(vector); };
@@ -22,9 +23,9 @@ export function MemoryPage({ run, params }) {
       <p class="lead">The model shares ${run.num_slots} memory vectors among all questions. Which relations read which vector
         shows what each one came to stand for; the theme is made of the words those relations share.</p></header>
     <div class="inline-form"><${RelationBox} id="memory-relation" label="Where does a relation look?" run=${run.name} value=${box}
-      onChange=${ask} onEnter=${async (value) => go(runPath(run.name, "memory", { relation: await meant(run.name, "relations", value) }))} placeholder="a relation" /></div>
+      onChange=${ask} onEnter=${async (value) => visit(await meant(run.name, "relations", value))} placeholder="a relation" /></div>
     ${loading && html`<${Loading} what="Reading the memory" />`}
-    ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => go(runPath(run.name, "memory", { relation: thing.id }), { replace: true })} />`}
+    ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => visit(thing.id)} />`}
     ${data?.relation && html`<${RelationUse} use=${data.relation} />`}
     ${data && html`
       <section class="card" aria-labelledby="map"><div class="section-head"><h2 id="map">The map</h2><${TakeCsv} name="memory map" rows=${() => [["vector", ...data.heat_map.relations], ...data.heat_map.slots.map((one, row) => [one, ...data.heat_map.values[row]])]} /></div>

@@ -23,7 +23,7 @@ export function RelationPage({ run, params, trail }) {
     ${error && html`<${Trouble} error=${error} again=${again} pick=${pick} alone />`}
     ${data && html`<header><h1 tabindex="-1"><${Sentence} question=${data.question} /></h1>
       <p class="lead">How well each relation fits, asked both ways round. Pick one to see the steps.</p></header>
-      <section class="card"><p class="takes"><${TakeCsv} name=${`relations ${questionText(data.question)}`} rows=${() => answerRows(data.answers)} /></p><ol class="answers">${data.answers.map((answer) => html`<li key=${answer.id}>
+      <section class="card"><p class="takes"><${TakeCsv} name=${`relations ${questionText(data.question)}`} rows=${() => answerRows(data.answers)} /></p><p class="answers-head small soft"><span>place, relation</span><span>share of the answer</span></p><ol class="answers">${data.answers.map((answer) => html`<li key=${answer.id}>
         <span class="rank">${answer.rank}</span>
         <${Link} href=${next(answer)} trail=${here} title=${answer.label}>${relationWords(answer.label)}<//>
         <span><${Known} split=${answer.known} /></span>

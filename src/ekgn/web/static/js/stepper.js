@@ -19,10 +19,8 @@ export function usePlayer(count, start) {
   return { at, playing, show, toggle };
 }
 
-export function Stepper({ run, reply, player, hidden, active, setActive, trail }) {
-  const { explanation, themes } = reply;
+export function Stepper({ run, steps, answering, themes, player, active, setActive, trail }) {
   const { at, playing, show, toggle } = player;
-  const { steps, answering_step: answering } = explanation;
   const [step, before] = [steps[at - 1], steps[at - 2]];
   const onKey = (event) => {
     const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 1, End: steps.length }[event.key];
@@ -36,27 +34,37 @@ export function Stepper({ run, reply, player, hidden, active, setActive, trail }
       <ol class="steps" aria-label="Steps">${steps.map((one) => html`<${StepTab} key=${one.number} step=${one} shown=${one.number === at} answers=${one.number === answering} show=${show} />`)}</ol></div>
     <p class="visually-hidden" role="status">${changeWords(step, before)}</p>
     <div class="stage card" data-shown=${at}>
-      <div><h3>What it thinks</h3><${Tops} run=${run} step=${step} before=${before} hidden=${hidden} active=${active} setActive=${setActive} trail=${trail} /></div>
-      <div class="looks"><h3>${step.attention_all.length ? "Where it looks in memory" : "It looks no further"}</h3>
-        ${step.attention_all.length > 0 && html`<${Reading} key=${at} step=${step} />
-          <${AttentionStrip} weights=${step.attention_all} themes=${themes} strongest=${step.attention} before=${before?.attention_all} />`}
-        ${!step.attention_all.length && html`<p class="small soft">The last step answers from the state it has.</p>`}</div>
+      <div><h3>What it thinks</h3><${Tops} run=${run} step=${step} before=${before} active=${active} setActive=${setActive} trail=${trail} /></div>
+      <${Looks} steps=${steps} at=${at} themes=${themes} />
       <div><h3>Nearest questions it has seen</h3>
         <ul class="pairs">${step.nearest.map((pair) => html`<li key=${pairKey(pair)}><${Pair} pair=${pair} isNew=${before && !before.nearest.some((other) => pairKey(other) === pairKey(pair))} /></li>`)}</ul></div>
     </div></div>`;
+}
+
+/** What the state reads on its way to the next step; the last one reads no more, so it shows what it came from. */
+function Looks({ steps, at, themes }) {
+  const reads = steps[at - 1].attention_all.length > 0;
+  const reader = reads ? at : at - 1;
+  const [step, before] = [steps[reader - 1], steps[reader - 2]];
+  if (!step?.attention_all.length) return html`<div class="looks"><h3>It looks nowhere</h3><p class="small soft">It answers from its first state.</p></div>`;
+  return html`<div class="looks" data-reader=${reader}><h3>${reads ? "Where it looks in memory" : `What step ${reader} read in memory`}</h3>
+    <${Reading} key=${at} step=${step} />
+    <${AttentionStrip} weights=${step.attention_all} themes=${themes} strongest=${step.attention} before=${before?.attention_all} />
+    ${!reads && html`<p class="small soft">This made the state of step ${at}, the last: it looks no further.</p>`}</div>`;
 }
 
 const pairKey = (pair) => `${pair.head.id}\n${pair.relation}`;
 
 /** One step in the row: its number, its stop bar, its first answer. Pressing and dragging scrubs. */
 function StepTab({ step, shown, answers, show }) {
+  const best = step.answers[0];
   const scrub = (event) => { if (event.buttons === 1) show(step.number); };
   return html`<li class=${`step ${answers ? "step-answers" : ""} ${shown ? "step-shown" : ""}`} data-step=${step.number}>
     <button aria-pressed=${shown} onClick=${() => show(step.number)} onPointerEnter=${scrub}>
       <span class="step-title"><b class="step-name">Step ${step.number}</b>${answers && html`<span class="flag">answers here</span>`}</span>
       <span class="bar" aria-hidden="true"><i style=${{ width: `${100 * step.stop_probability}%` }}></i></span>
       <span class="small step-stop">stop <b>${percent(step.stop_probability)}</b> <span class="soft">takes ${percent(step.stop_weight)} of all</span></span>
-      <span class="small step-best"><bdi>${step.answers[0].label}</bdi> ${percent(step.answers[0].share)}</span></button></li>`;
+      <span class="small step-best">${best ? html`<bdi>${best.label}</bdi> ${percent(best.share)}` : "all known"}</span></button></li>`;
 }
 
 /** How an answer moved since the step before. */
@@ -68,9 +76,10 @@ function Moved({ now, before }) {
   return html`<span class=${`change ${was > now.rank ? "up" : "down"}`} title=${`was ${was} at the step before`}>${was > now.rank ? "▲" : "▼"}${Math.abs(was - now.rank)}</span>`;
 }
 
-function Tops({ run, step, before, hidden, active, setActive, trail }) {
-  const shown = step.answers.filter((answer) => !hidden || !answer.known).slice(0, SHOWN);
-  const top = Math.max(step.answers[0].share, 1e-9);
+function Tops({ run, step, before, active, setActive, trail }) {
+  const shown = step.answers.slice(0, SHOWN);
+  const top = Math.max(shown[0]?.share ?? 0, 1e-9);
+  if (!shown.length) return html`<p class="small soft">All that it thinks of is known.</p>`;
   return html`<ol class="tops">${shown.map((answer) => html`<li key=${answer.id}
     class=${active === answer.id ? "active" : ""} onMouseEnter=${() => setActive(answer.id)} onMouseLeave=${() => setActive(null)}>
     <span class="rank">${answer.rank}</span>
@@ -102,6 +111,7 @@ function Pair({ pair, isNew }) {
 
 function changeWords(step, before) {
   const best = step.answers[0];
-  const was = before && before.answers[0].id !== best.id ? `, before it was ${before.answers[0].label}` : "";
+  if (!best) return `Step ${step.number}: all that it thinks of is known.`;
+  const was = before?.answers[0] && before.answers[0].id !== best.id ? `, before it was ${before.answers[0].label}` : "";
   return `Step ${step.number}: ${best.label} ${percent(best.share)}${was}. Stop probability ${percent(step.stop_probability)}.`;
 }

@@ -56,17 +56,17 @@ async function painted({ text, width, height }) {
   return canvas;
 }
 
-/** Something drawn, with buttons that save it: an SVG as SVG and PNG, a canvas as PNG. */
-export function Picture({ name, isCanvas = false, children }) {
+/** Something drawn, with buttons that save it: an SVG, or a canvas with a function that says the same as SVG. */
+export function Picture({ name, isCanvas = false, svg: written, children }) {
   const frame = useRef(null);
   const save = async (ending) => {
-    const svg = frame.current.querySelector("svg");
-    if (svg && ending === "svg") { download(fileName(name, "svg"), new Blob([alone(svg).text], { type: "image/svg+xml" })); return; }
+    const svg = isCanvas ? null : frame.current.querySelector("svg");
+    if (ending === "svg") { download(fileName(name, "svg"), new Blob([svg ? alone(svg).text : written()], { type: "image/svg+xml" })); return; }
     const canvas = svg ? await painted(alone(svg)) : flat([...frame.current.querySelectorAll("canvas")]);
     canvas.toBlob((blob) => download(fileName(name, "png"), blob), "image/png");
   };
   return html`<div class="picture"><div ref=${frame}>${children}</div>
-    <p class="takes">${(isCanvas ? ["png"] : ["png", "svg"]).map((ending) => html`<button key=${ending} class="quiet take" aria-label=${`Save as ${ending.toUpperCase()}: ${name}`} title="Save this picture" onClick=${() => save(ending)}>${ending.toUpperCase()}</button>`)}</p></div>`;
+    <p class="takes">${(isCanvas && !written ? ["png"] : ["png", "svg"]).map((ending) => html`<button key=${ending} class="quiet take" aria-label=${`Save as ${ending.toUpperCase()}: ${name}`} title="Save this picture" onClick=${() => save(ending)}>${ending.toUpperCase()}</button>`)}</p></div>`;
 }
 
 /** The layers of a drawing on one canvas. */
