@@ -237,8 +237,33 @@ def test_the_seed_decides_what_is_sampled(family: KnowledgeGraph) -> None:
     assert not same(mine(family, SAMPLED).rules, mine(family, other).rules)
 
 
-def test_no_time_means_no_rounds(family: KnowledgeGraph) -> None:
-    assert mine(family, minutes=0.0).rounds == 0
+@pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan")])
+def test_no_time_to_mine_is_one_clear_error(
+    family: KnowledgeGraph, family_run: Path, minutes: float
+) -> None:
+    from ekgn.cli.app import app
+
+    said = rf"minutes = {minutes:g}: expected a time to mine for, more than 0\. To list the rules"
+    with pytest.raises(EkgnError, match=said):
+        mine(family, minutes=minutes)
+    with pytest.raises(EkgnError, match=said):
+        given = ["rules", str(family_run), f"--minutes={minutes}"]
+        CliRunner().invoke(app, given, catch_exceptions=False)
+
+
+def test_the_time_to_mine_starts_when_the_loops_are_compiled(
+    family: KnowledgeGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock:
+        now, monotonic = 0.0, staticmethod(lambda: Clock.now)
+
+    def compiled() -> None:
+        Clock.now += 1000
+
+    monkeypatch.setattr(mining, "time", Clock)
+    monkeypatch.setattr(mining, "_compile", compiled)
+    book = mine(family, threads=1, minutes=1)
+    assert {1, 2, 3} == set(book.rules.length[book.rules.closed].tolist())
 
 
 def test_a_round_that_would_end_much_too_late_is_not_begun(

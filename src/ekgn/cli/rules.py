@@ -25,9 +25,7 @@ def register(app: typer.Typer) -> None:
 def rules(
     run: Annotated[str, typer.Argument(help="A run's folder, or its name under runs/.")],
     relation: Annotated[str | None, typer.Option(help="Only rules of this relation.")] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="Mine (go on mining) for so long.", min=0.0)
-    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Mine (go on mining) for so long.")] = None,
     top: Annotated[int, typer.Option(help="How many rules to list.", min=1)] = 20,
     threads: Annotated[int, typer.Option(help="Threads (0: all cores).", min=0)] = 0,
     evaluate: Annotated[

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Ints
-from ekgn.kbc.graph import KnowledgeGraph
+from ekgn.kbc.graph import KnowledgeGraph, Vocabulary
 from ekgn.kbc.rules.bodies import count_bodies, measure_bodies
 from ekgn.kbc.rules.constants import count_constants, reversed_rows
 from ekgn.kbc.rules.facts import index_facts
@@ -47,7 +48,7 @@ class Mining:
     min_confidence: float = 0.01  # of closed rules
     min_constant_confidence: float = 1e-4  # of rules with a constant: the rarest order the rest
     max_constants: int = 8_000_000  # rules with a constant; more ask for more support
-    first_facts: int = 200  # facts of a relation in the first round of three-fact rules
+    first_facts: int = 50  # facts of a relation in the first round of three-fact rules
     candidates: int = 2_000  # bodies of three facts that a relation may propose in a round
     links: int = 50_000  # looked at between the two entities of a fact
     steps: int = 30_000  # taken to measure a body of three facts
@@ -94,11 +95,18 @@ def mine(
 ) -> Rulebook:
     """The rules of a graph's training facts, by as many rounds as fit into the time.
 
-    With a path, they are kept there, and mining goes on from what it finds there.
+    With a path, they are kept there, and mining goes on from what it finds there. The time starts
+    when the loops are compiled, which takes half a minute on a machine that has never mined.
     """
+    if not minutes > 0:
+        raise EkgnError(
+            f"minutes = {minutes:g}: expected a time to mine for, more than 0. "
+            f"To list the rules that a run has, leave --minutes out: ekgn rules RUN"
+        )
     mining = mining or Mining()
     book = Rulebook.load(path, graph) if path and path.exists() else Rulebook.new(graph, mining)
     miner = _Miner(graph, book, threads or os.cpu_count() or 1)
+    _compile()
     until, needed = time.monotonic() + 60 * minutes, 0.0
     for number, part in enumerate(rounds(graph, book.mining)):
         if number < book.rounds:
@@ -117,6 +125,18 @@ def mine(
         if on_round:
             on_round(part, book)
     return book
+
+
+@cache
+def _compile() -> None:
+    """Compile the loops, over a few facts that reach all of them."""
+    names = Vocabulary(*(("a", "b", "c", "d"),) * 3)
+    ring = np.array([[0, 0, 1], [1, 0, 2], [2, 0, 3], [3, 0, 0], [0, 1, 3]], np.int64)
+    few = KnowledgeGraph("", names, names, ring, ring[:0], ring[:0], {})
+    miner = _Miner(few, Rulebook.new(few, Mining(min_support=1, places=64)), 1)
+    miner.constants()
+    for length in (1, 2, 3):
+        miner.closed(Round(length))
 
 
 class _Miner:
