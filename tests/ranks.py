@@ -127,6 +127,8 @@ def refused(folder: Path) -> None:
         "batch": lambda: KbcTask(family, settings.model_copy(update={"batch_size": 1})),
         "rows": lambda: KbcTask(few, settings.model_copy(update={"tables": "sharded"})),
     }
+    tries["open"] = lambda: KbcTask.open("nowhere" if odd else "world", settings)
+    tries["open by all"] = lambda: KbcTask.open("nowhere", settings)
     said = {}
     for name, task in tries.items():
         try:

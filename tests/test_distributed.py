@@ -151,6 +151,8 @@ def test_processes_that_do_not_fit_are_refused_by_name(several: dict[int, Path],
     said = json.loads((several[size] / "refused.json").read_text())
     assert "Process 1 on" in said["settings"] and "seed 1, not 0" in said["settings"]
     assert "Process 1 on" in said["data"] and "has other data than process 0" in said["data"]
+    assert said["open"].startswith(f"Process 1 of {size}: No data 'nowhere'")
+    assert said["open by all"].startswith("No data 'nowhere'")
     assert said["batch"].startswith(f"{size} processes cannot share batches of 1 queries")
     if size == 3:
         assert said["rows"].startswith("3 processes cannot divide 2 entities")

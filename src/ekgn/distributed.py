@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -125,6 +125,22 @@ class Group:
             raise SaidElsewhere(told[1])
         value: Value = told[0]
         return value
+
+    def together(self, call: Callable[[], Value]) -> Value:
+        """What each process makes of a call. The error of one is that of all, and is said once."""
+        if self.size == 1:
+            return call()
+        value, error = None, None
+        try:
+            value = call()
+        except EkgnError as found:
+            error = str(found)
+        errors = self.every(error)
+        if any(errors):
+            rank, text = next((rank, text) for rank, text in enumerate(errors) if text)
+            is_common = len(set(errors)) == 1
+            raise self.error(text if is_common else f"Process {rank} of {self.size}: {text}")
+        return cast("Value", value)
 
     def error(self, text: str) -> EkgnError:
         """An error that every process has, and one of them says."""

@@ -97,7 +97,8 @@ def choose(
     if "learning_rate" in left:
         why["learning_rate"] = rate_under(why.get("penalty", chosen.penalty))
     found = {name: why[name] for name in left}
-    return settings.model_copy(update=found), why
+    # Other processors round otherwise: what the first of several processes chose is for all.
+    return world().by_first(lambda: (settings.model_copy(update=found), why))
 
 
 def rate_under(penalty: float) -> float:
@@ -135,8 +136,7 @@ def epochs_within(graph: KnowledgeGraph, settings: KbcSettings) -> float:
     """About how many epochs a training comes to within its budget."""
     if not settings.budget_minutes:
         return settings.epochs
-    # One process measures, so that all choose alike.
-    seconds = world().by_first(lambda: seconds_needed(graph, settings)) or 0.0
+    seconds = seconds_needed(graph, settings) or 0.0
     return settings.epochs * min(1.0, 60 * settings.budget_minutes / max(seconds, 1e-9))
 
 

@@ -240,8 +240,8 @@ def build_index(run: KbcRun, cells: int = 0) -> About:
     recall = _recall(search, measured, right[id(measured)])
     if recall < LEAST_RECALL:
         raise EkgnError(
-            f"The index would find {recall:.1%} of the first {DEPTH} answers in {looked} of {cells} "
-            f"cells, at least {LEAST_RECALL:.0%} are expected: none was written. With more cells a "
+            f"The index would find {recall:.1%} of the first {DEPTH} answers in {looked} of its "
+            f"{cells} cells, at least {LEAST_RECALL:.0%} are expected: none was written. With more cells a "
             f"look at every entity is faster. A longer training or other cells may do: --cells."
         )
     about = replace(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ekgn.distributed import ALONE, Group
+from ekgn.distributed import ALONE, Group, world
 from ekgn.errors import EkgnError
 from ekgn.files import read_json, write_json
 from ekgn.kbc.answers import Answers, Ints
@@ -68,7 +68,8 @@ class KbcTask:
         What the settings leave open is chosen for the graph, which may take a while.
         """
         if not isinstance(data, KnowledgeGraph):
-            data = load_graph(data, data_dir=data_dir, names=names, seed=settings.seed)
+            options: dict[str, Any] = {"data_dir": data_dir, "names": names, "seed": settings.seed}
+            data = world().together(partial(load_graph, data, **options))
         return cls(data, *choose(data, settings, on_progress))
 
     @classmethod
