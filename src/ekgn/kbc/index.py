@@ -241,8 +241,9 @@ def build_index(run: KbcRun, cells: int = 0) -> About:
     if recall < LEAST_RECALL:
         raise EkgnError(
             f"The index would find {recall:.1%} of the first {DEPTH} answers in {looked} of its "
-            f"{cells} cells, at least {LEAST_RECALL:.0%} are expected: none was written. With more cells a "
-            f"look at every entity is faster. A longer training or other cells may do: --cells."
+            f"{cells} cells, at least {LEAST_RECALL:.0%} are expected: none was written. Looking "
+            f"into more takes as long as a look at every entity. A longer training or other cells "
+            f"may do: --cells."
         )
     about = replace(
         about,
