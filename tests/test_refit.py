@@ -197,6 +197,32 @@ def test_a_fact_that_cannot_be_asked_of_is_an_error(
         KbcRun(steady_run).what_if(head="person_3", relation="next", target="person_4", **facts)
 
 
+def test_rows_are_fitted_once_for_all_questions_of_an_entity(
+    steady_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted: list[int] = []
+    plain = Refit.rows
+
+    def counting(self: Refit, cases: Any, *given: Any) -> torch.Tensor:
+        fitted.extend(case.entity for case in cases)
+        return plain(self, cases, *given)
+
+    monkeypatch.setattr(Refit, "rows", counting)
+    run = KbcRun.load(steady_run)
+    asked = {"head": "person_3", "relation": "next", "target": "person_4"}
+    first = run.what_if(**asked)
+    assert fitted and set(fitted) == {run.entity("person_3"), run.entity("person_4")}
+    fitted.clear()
+    again = run.what_if(**asked)
+    assert [change.facts for change in again.changes] == [c.facts for c in first.changes]
+    fact = first.changes[0].facts[0]
+    alone = run.what_if(**asked, without=[fact])
+    assert alone.changes[0].share == pytest.approx(first.changes[0].share)
+    assert not fitted
+    run.what_if(head="person_3", relation="next", target="person_9")
+    assert set(fitted) == {run.entity("person_9")}
+
+
 def test_the_command_line_asks_what_if(steady_run: Path) -> None:
     question = ["explain", str(steady_run), "--head", "person_3", "--relation", "next"]
     listed = CliRunner().invoke(app, [*question, "--what-if", "--json"], catch_exceptions=False)

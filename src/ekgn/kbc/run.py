@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +34,7 @@ from ekgn.kbc.rules import Evidence, evidence
 from ekgn.kbc.search import Asked, ExactSearch, Hidden, Search
 from ekgn.kbc.vectors import Vectors, vectors_of
 from ekgn.kbc.what_if import Fact, WhatIf, WhatIfs
+from ekgn.records import environment
 
 log = logging.getLogger(__name__)
 
@@ -318,6 +320,21 @@ class KbcRun(MeasuredRun):
             return self._what_ifs.most_telling(*question, answer, top)
         gone, more = ([self.fact(*words) for words in facts] for facts in (without, added))
         return self._what_ifs.given(*question, answer, gone, more)
+
+    def time_evidence(self, questions: int = 20) -> dict[str, Any]:
+        """How long the rules and paths of an answer take on this machine, over some facts."""
+        assert self.rules is not None
+        graph, took = self.graph, []
+        held_out = next(part for part in (graph.test, graph.valid, graph.train) if len(part))
+        for fact in np.random.default_rng(0).permutation(held_out)[:questions].tolist():
+            began = time.perf_counter()
+            evidence(self.rules, *fact)
+            took.append(1000 * (time.perf_counter() - began))
+        middle, slowest = round(float(np.median(took)), 2), round(max(took), 2)
+        found = {"questions": len(took), "median": middle, "slowest": slowest}
+        about = {"milliseconds": found, "environment": environment(self.device)}
+        self.record = self.folder.store("evidence", "rules", about)
+        return found
 
     def fact(self, head: str, relation: str, tail: str) -> Fact:
         """A fact by index, given by ids or names."""

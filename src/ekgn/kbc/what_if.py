@@ -32,6 +32,7 @@ NOTE = (
 )
 SHORTLIST = 12  # facts of an entity that are tried, the most telling by their gradients
 BASELINE_TOLERANCE = 1e-3
+KEPT = 2**26  # numbers of fitted rows that are kept for the next question
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class WhatIfs:
     def __init__(self, graph: KnowledgeGraph, model: KbcModel) -> None:
         self.graph = graph
         self.model = model
+        self._kept: dict[tuple[int, Fact | None], Tensor] = {}
 
     @cached_property
     def refit(self) -> Refit:
@@ -111,10 +113,12 @@ class WhatIfs:
         for fact in (*without, *added):
             asked.check(fact, is_added=fact in added)
         rows = {}
-        for entity in asked.touched([*without, *added]):
-            facts = asked.own_facts(entity, without, added)
-            case = [Case(entity, facts)]
-            rows[entity] = self.refit.rows(case, asked.rows[entity][None])[0]
+        if len(without) == 1 and not added:
+            [rows] = self._without(asked, without)
+        else:
+            for entity in asked.touched([*without, *added]):
+                case = Case(entity, asked.own_facts(entity, without, added))
+                rows[entity] = self.refit.rows([case], asked.rows[entity][None])[0]
         kinds = {"without": list(without), "with": list(added)}
         words = " and ".join(
             f"{kind} {asked.words(facts)}" for kind, facts in kinds.items() if facts
@@ -130,10 +134,31 @@ class WhatIfs:
             places = [place for place, fact in enumerate(facts) if entity in (fact[0], fact[2])]
             if not places:
                 continue
-            cases = [Case(entity, asked.own_facts(entity, [facts[at]])) for at in places]
-            start = asked.rows[entity].expand(len(cases), -1)
-            for place, row in zip(places, self.refit.rows(cases, start), strict=True):
+            cases = {facts[at]: Case(entity, asked.own_facts(entity, [facts[at]])) for at in places}
+            for place, row in zip(places, self.fitted(cases, asked.rows[entity]), strict=True):
                 found[place][entity] = row
+        return found
+
+    def fitted(
+        self, cases: Mapping[Fact | None, Case], start: Tensor, *tolerance: float
+    ) -> list[Tensor]:
+        """The rows of some cases, by the fact that each is without (None: with all of them).
+
+        A row is a function of the entity's facts, whatever is asked: those fitted before are kept.
+        """
+        keys = {missing: (case.entity, missing) for missing, case in cases.items()}
+        new = [missing for missing in cases if keys[missing] not in self._kept]
+        if new:
+            rows = self.refit.rows(
+                [cases[missing] for missing in new], start.expand(len(new), -1), *tolerance
+            )
+            made = {keys[missing]: row for missing, row in zip(new, rows, strict=True)}
+        else:
+            made = {}
+        found = [made[key] if key in made else self._kept[key] for key in keys.values()]
+        self._kept |= made
+        while len(self._kept) * start.shape[-1] > KEPT:
+            self._kept.pop(next(iter(self._kept)))
         return found
 
 
@@ -142,6 +167,7 @@ class _Asked:
 
     def __init__(self, whats: WhatIfs, head: int, relation: int, answer: int | None) -> None:
         self.graph, self.model, self.refit = whats.graph, whats.model, whats.refit
+        self._fitted = whats.fitted
         self.head, self.relation = head, relation
         shares = self._shares({})
         self.answer = int(shares.argmax()) if answer is None else answer
@@ -158,10 +184,11 @@ class _Asked:
 
     def _baseline(self) -> dict[int, Tensor]:
         """Both rows fitted again with all their facts."""
-        cases = [Case(own, self.own_facts(own)) for own in self.entities]
-        start = self.model.entities.weight[self.entities]
-        rows = self.refit.rows(cases, start, BASELINE_TOLERANCE)
-        return dict(zip(self.entities, rows, strict=True))
+        table, rows = self.model.entities.weight, {}
+        for own in self.entities:
+            case = {None: Case(own, self.own_facts(own))}
+            [rows[own]] = self._fitted(case, table[own].clone(), BASELINE_TOLERANCE)
+        return rows
 
     def own_facts(
         self, entity: int, without: Sequence[Fact] = (), added: Sequence[Fact] = ()
