@@ -3,7 +3,8 @@
 The same training, on a made graph of the size of FB15k-237, by one process with one thread, one
 with two, and two and three with one each. They take turns, as the machine is not always as fast.
 Efficiency is the speed of two processes over that of one, one thread each. On a busy machine their
-processor time says more: what a process of two spends beside one alone.
+processor time says more: what a process of two spends beside one alone. The link between the
+processes is measured by itself, for the model of step time (scripts/scale_plan.py).
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ import numpy as np
 import torch
 
 from ekgn.checkpoint import RunFolder
-from ekgn.distributed import world
+from ekgn.distributed import Group, world
 from ekgn.files import write_json
+from ekgn.kbc.model import shards
 from ekgn.kbc.settings import KbcSettings
 from ekgn.kbc.task import KbcTask
 from ekgn.records import environment
-from ekgn.tables import Column, Table
 from ekgn.trainer import Trainer
 from speed import TURNS, Told, made_graph, medians, speed_settings
 
@@ -68,6 +69,62 @@ def measure(case: str, threads: int) -> None:
             print(json.dumps({"seconds": seconds, "processor": processor}), flush=True)
 
 
+def step_of(case: str) -> dict[str, Any]:
+    """What an update of all processes does, as the model of step time has it."""
+    trainer = trainer_of(case, 1)
+    settings: Any = trainer.settings
+    batch: Any = trainer.task.batches(0, 0, CASES[case][2])
+    every = settings.has_product and not settings.negatives
+    own = 0 if settings.has_product else settings.negatives  # of each triple
+    rests = CASES[case][2] > 0  # the tables, while the steps are trained
+    network = sum(p.numel() for p in trainer.optimizers.dense)
+    return {
+        "queries": len(batch.heads_B),
+        "answers": len(batch.answers_P) / len(batch.heads_B) + own,
+        "candidates": ENTITIES if every else 0 if own else settings.negatives,
+        "size": settings.embedding_dim,
+        "relations": 2 * RELATIONS,
+        "is_exact": every,
+        "dense": network if rests or own else 0,
+        "sharded": shards(ENTITIES, settings, Group(0, 2)),
+    }
+
+
+LINK = "the link between processes"
+MANY = 2**20  # numbers of a large exchange
+
+
+def measure_link() -> None:
+    """Told to, say what a byte and an exchange cost; every process of a group does."""
+    group = world()
+    while group.by_first(sys.stdin.readline).strip() != "":
+        seconds = {}
+        for count in (1, MANY):
+            rows, parts = torch.ones(count * group.size), [count] * group.size
+            times = []
+            for _ in range(30):
+                start = time.perf_counter()
+                group.swap(rows, parts, parts)
+                times.append(time.perf_counter() - start)
+            seconds[count] = float(np.median(times))
+        sent = 4 * MANY * (group.size - 1)
+        rate = sent / max(seconds[MANY] - seconds[1], 1e-9)
+        if group.is_first:
+            print(json.dumps({"bytes_per_second": rate, "seconds": seconds[1]}), flush=True)
+
+
+def link() -> dict[str, dict[str, float]]:
+    """The link between two and between three processes."""
+    found = {}
+    for name, (processes, threads) in WORKERS.items():
+        if processes > 1:
+            workers = Workers(LINK, processes, threads)
+            workers.turn(0)
+            found[name] = workers.turn(0)
+            workers.close()
+    return found
+
+
 class Workers(Told):
     """Processes that have one training ready, and measure when told to."""
 
@@ -95,29 +152,12 @@ def compare(case: str, budget: float, count: int) -> dict[str, Any]:
         return float(np.median([turn[one][of] / turn[other][of] for turn in turns]))
 
     return {
+        "step": step_of(case),
         "seconds_per_update": {name: medians([turn[name] for turn in turns]) for name in WORKERS},
         "efficiency": ratio("1 x 1", "2 x 1"),
         "efficiency_by_processor_time": ratio("1 x 1", "2 x 1", "processor"),
         "two_processes_over_two_threads": ratio("1 x 2", "2 x 1"),
     }
-
-
-def table(record: dict[str, Any]) -> Table:
-    """The record as docs/distributed.md has it."""
-    columns = [Column("training"), *(Column(f"{name}, ms", "{:.1f}".format) for name in WORKERS)]
-    ratios = ("efficiency", "by processor time", "2 x 1 over 1 x 2")
-    columns += [Column(name, "{:.2f}".format) for name in ratios]
-    rows = [
-        [
-            case,
-            *(1000 * found["seconds_per_update"][name]["seconds"] for name in WORKERS),
-            found["efficiency"],
-            found["efficiency_by_processor_time"],
-            found["two_processes_over_two_threads"],
-        ]
-        for case, found in record["cases"].items()
-    ]
-    return Table("", columns, rows)
 
 
 def main() -> None:
@@ -126,21 +166,23 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="budget of each measurement")
     parser.add_argument("--turns", type=int, default=TURNS, help="of each measurement")
     parser.add_argument("--only", nargs="*", choices=sorted(CASES), help="only these")
-    parser.add_argument("--case", choices=sorted(CASES), help="be a worker of this one")
+    parser.add_argument("--case", choices=sorted([*CASES, LINK]), help="be a worker of this one")
     parser.add_argument("--threads", type=int, default=1, help="with --case")
     parser.add_argument("--out", type=Path, default=Path("results/bench/ranks.json"))
     given = parser.parse_args()
     if given.case:
-        measure(given.case, given.threads)
+        torch.set_num_threads(given.threads)
+        measure_link() if given.case == LINK else measure(given.case, given.threads)
         return
     record: dict[str, Any] = {"environment": environment(torch.device("cpu"))}
     record |= {"seconds_per_measurement": given.seconds, "turns": given.turns}
+    record["link"] = link()
     record["cases"] = {
         case: compare(case, given.seconds, given.turns) for case in given.only or CASES
     }
     record["load_average_after"] = os.getloadavg()[0]
     write_json(given.out, record)
-    print(table(record).markdown())
+    print(f"Wrote {given.out}. The tables: python scripts/scale_plan.py page")
 
 
 if __name__ == "__main__":

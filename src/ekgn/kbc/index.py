@@ -79,6 +79,7 @@ class IndexSearch:
         count = min(SAMPLE, len(self._vectors_NK))
         drawn = rng.choice(len(self._vectors_NK), count, replace=False, shuffle=False)
         self._sample = torch.from_numpy(np.sort(drawn))
+        self._sample_MK = self._vectors_NK[self._sample]
 
     def best(self, asked: Asked, top: int, hidden: Hidden) -> Best:
         """The first places among the candidates; shares by an estimate of the softmax's total."""
@@ -100,7 +101,7 @@ class IndexSearch:
         _hide(score_BC, entity_BC, hidden)
         others_PC = (entity_BC[row_P] != answer_P[:, None]) & (entity_BC[row_P] >= 0)
         above_P = ((score_BC[row_P] > value_P[:, None]) & others_PC).sum(dim=1)
-        sample_BC = self._scores(asked, log_total_SB, self._vectors_NK[self._sample])
+        sample_BC = self._scores(asked, log_total_SB, self._sample_MK)
         _hide(sample_BC, self._sample.expand(len(sample_BC), -1), hidden)
         share_P = (sample_BC[row_P] > value_P[:, None]).float().mean(dim=1)
         beyond_P = (share_P * len(self._vectors_NK)).long()
@@ -114,18 +115,25 @@ class IndexSearch:
         entity_BC = _distinct(torch.cat(found, dim=1))
         rows_BCK = self._vectors_NK[entity_BC.clamp(min=0)]
         missing_BC = entity_BC < 0
-        sampled_BC = (self._sample[None, :, None] == entity_BC[:, None, :]).any(dim=2)
+        sampled_BM = self._in_sample(entity_BC)
         totals = []
         for outputs_BK in asked.outputs_SBK:
             scores_BC = torch.einsum("bk,bck->bc", outputs_BK, rows_BCK)
-            rest_BC = outputs_BK @ self._vectors_NK[self._sample].T
-            rest_BC = rest_BC.masked_fill(sampled_BC, -torch.inf)
+            rest_BM = (outputs_BK @ self._sample_MK.T).masked_fill_(sampled_BM, -torch.inf)
             weight = float(np.log(len(self._vectors_NK) / len(self._sample)))
-            parts = scores_BC.masked_fill(missing_BC, -torch.inf), rest_BC + weight
+            parts = scores_BC.masked_fill(missing_BC, -torch.inf), rest_BM + weight
             totals.append(torch.cat(parts, dim=1).logsumexp(dim=1))
         log_total_SB = torch.stack(totals)
         score_BC = self._scores(asked, log_total_SB, rows_BCK)
         return entity_BC, score_BC.masked_fill_(missing_BC, -torch.inf), log_total_SB
+
+    def _in_sample(self, entity_BC: Tensor) -> Tensor:
+        """Which of the sample were found, for each query."""
+        place_BC = torch.searchsorted(self._sample, entity_BC).clamp_(max=len(self._sample) - 1)
+        row_P, found_P = (self._sample[place_BC] == entity_BC).nonzero(as_tuple=True)
+        sampled_BM = torch.zeros(len(entity_BC), len(self._sample), dtype=torch.bool)
+        sampled_BM[row_P, place_BC[row_P, found_P]] = True
+        return sampled_BM
 
     def _scores(
         self, asked: Asked, log_total_SB: Tensor, rows: Tensor, of_P: Tensor | None = None
@@ -197,6 +205,8 @@ def load_index(run: KbcRun) -> IndexSearch | None:
     except RuntimeError as error:
         raise EkgnError(f"{folder} is damaged ({error}). Delete it, or: ekgn index RUN") from None
     index.nprobe = about.looked_into
+    # Starting its 32 threads for each question takes longer than what they fetch in advance.
+    faiss().downcast_InvertedLists(index.invlists).prefetch_nthread = 0
     return IndexSearch(run, index, about)
 
 
@@ -235,7 +245,7 @@ def build_index(run: KbcRun, cells: int = 0) -> About:
         index.nprobe = looked
         if _recall(search, chosen, right[id(chosen)]) >= WANTED_RECALL:
             break
-        looked *= 2
+        looked += looked // 2 + 1
     index.nprobe = looked = min(looked, most)
     recall = _recall(search, measured, right[id(measured)])
     if recall < LEAST_RECALL:
