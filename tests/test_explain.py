@@ -211,7 +211,7 @@ def test_reasons_name_training_facts(run: KbcRun, explainer: Explainer) -> None:
     head, relation, tail = run.graph.train[0].tolist()
     reasons = " ".join(explainer.explain(head, relation, tail).reasons)
     assert "Training answers this very question with Person 1." in reasons
-    assert "Training also joins Person 0 and Person 1 by ^Previous" in reasons
+    assert "Training also joins Person 0 and Person 1 by Previous backwards" in reasons
     assert "nearest other question of training is “" in reasons
     assert "Person 1 ranks 1 in the answer (by step: " in reasons
 

@@ -331,7 +331,7 @@ class Explainer:
             names = [self.name(int(answer)).label for answer in own[:5]]
             said.append(f"Training answers this very question with {_listing(names, len(own))}.")
         between = [
-            short_relation(self.relation(int(train.relations[row])))
+            _in_words(self.relation(int(train.relations[row])))
             for row in range(low, high)
             if subject in train.tails[train.offsets[row] : train.offsets[row + 1]]
             and train.relations[row] != relation
@@ -462,6 +462,11 @@ def _what_stopping_changes(explanation: Explanation) -> list[str]:
             f"(by step: {ranks})."
         )
     return said
+
+
+def _in_words(relation: str) -> str:
+    """A relation as rules have it: an inverse one is asked backwards."""
+    return short_relation(relation.removeprefix("^")) + " backwards" * relation.startswith("^")
 
 
 def _percents(shares: list[float]) -> str:

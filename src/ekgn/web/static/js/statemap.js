@@ -1,5 +1,5 @@
 // The states in a plane: some observed questions as dots, and the way of this one through its steps.
-import { html, useState, useJson, useWidth, Loading, Trouble, percent, runPath, relationWay, isInverse, go } from "./lib.js";
+import { html, useState, useJson, useWidth, Loading, Trouble, percent, runPath, relationWords, isInverse, go } from "./lib.js";
 import { questionAddress, questionText } from "./ask.js";
 import { Picture } from "./take.js";
 
@@ -57,7 +57,7 @@ function Plane({ run, data, at, show, trail }) {
 }
 
 const Observed = ({ point }) => (isInverse(point.relation)
-  ? html`? ${relationWay(point.relation).slice(2)} <bdi>${point.head.label}</bdi>` : html`<bdi>${point.head.label}</bdi> ${relationWay(point.relation)} ?`);
+  ? html`? ${relationWords(point.relation)} <bdi>${point.head.label}</bdi>` : html`<bdi>${point.head.label}</bdi> ${relationWords(point.relation)} ?`);
 
 function scales(data, width, height) {
   const xs = [...data.points.map((point) => point.x), ...data.path.map(([one]) => one)];
