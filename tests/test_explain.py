@@ -149,16 +149,14 @@ def test_a_target_beyond_the_top_follows_with_its_place(run: KbcRun, explainer: 
     assert found.answers[-1].id == last.id and found.answers[-1].rank in as_likely
 
 
-def slow_distances(explainer: Explainer, state: torch.Tensor) -> list[float]:
-    """The distance of every observed pair by a plain loop."""
+def slow_distances(explainer: Explainer, state: torch.Tensor, step: int) -> list[float]:
+    """The distance of every observed pair at a step by a plain loop."""
     pairs = explainer.known["train"]
     found = []
     for head, relation in zip(pairs.heads, pairs.relations, strict=True):
         with torch.no_grad():
-            first = explainer.model.first_states(
-                torch.tensor([int(head)]), torch.tensor([int(relation)])
-            )[0]
-        found.append(float((first - state).norm()))
+            record = explainer.model(torch.tensor([int(head)]), torch.tensor([int(relation)]))
+        found.append(float((record.states_TBH[step, 0] - state).norm()))
     return found
 
 
@@ -173,7 +171,7 @@ def test_nearest_pairs_agree_with_a_plain_loop(
         states = run.model(torch.tensor([3]), torch.tensor([1])).states_TBH[:, 0]
     rows, distances = fresh.nearest_pairs(states, 3)
     for step, state in enumerate(states):
-        expected = slow_distances(fresh, state)
+        expected = slow_distances(fresh, state, step)
         nearest = sorted(expected)[:3]
         assert distances[step].tolist() == pytest.approx(nearest, abs=1e-4)
         assert [expected[row] for row in rows[step]] == pytest.approx(nearest, abs=1e-4)
