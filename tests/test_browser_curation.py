@@ -116,6 +116,13 @@ def test_an_answer_moves_with_a_new_fact(page: Any, address: str) -> None:
     page.goto(f"{address}/runs/atlas/explain?head=Portugal&relation=in_continent&tail=Europe")
     page.locator(".what-if button").click()
     expect(page.locator("#add-head")).to_have_value("Portugal")
+    page.get_by_role("button", name="Add", exact=True).click()
+    alert = page.get_by_role("alert")
+    expect(alert).to_have_text("A fact has three parts: fill in relation and to.")
+    page.locator("#add-relation").fill("borders")
+    page.locator("#add-tail").fill("Springfield")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(alert).to_contain_text("“Springfield” is no name of one thing")
     for box, text in (("#add-relation", "borders"), ("#add-tail", "Germany")):
         page.locator(box).fill(text)
         expect(page.locator(f"{box}-list li").first).to_contain_text(text)

@@ -123,10 +123,15 @@ def test_right_to_left_names_stay_apart(page: Any, address: str) -> None:
     assert page.evaluate(loose, LEFTWARDS) == 0
 
 
-def test_sentences_have_no_brackets(page: Any, address: str) -> None:
+def test_sentences_have_no_notation(page: Any, address: str) -> None:
     page.goto(f"{address}{EXPLAIN}head=France&relation=borders")
     expect(page.locator(".reasons li").first).to_be_visible()
-    assert "[" not in " ".join(page.locator(".reasons li").all_inner_texts())
+    assert not set("[^") & set(page.locator("main").inner_text())
+    page.goto(f"{address}/runs/atlas/memory?relation=%5Eborders")
+    expect(page.locator(".relation-use h2")).to_have_text("borders, asked backwards")
+    assert not set("[^←") & set(page.locator("main").inner_text())
+    titles = page.locator("main [title]").evaluate_all("all => all.map(one => one.title)")
+    assert not any("^" in title for title in titles)
 
 
 def test_a_known_fact_is_called_known(page: Any, address: str) -> None:
@@ -179,6 +184,16 @@ def test_the_memory_map_is_read_by_keyboard_and_leads_to_every_vector(
     page.keyboard.press("Enter")
     expect(page.locator(f"#slot-{vector}")).to_be_in_viewport()
     expect(page.locator(".heat-key")).to_contain_text("0% to 100%")
+    expect(page.locator(".heat-names span")).to_have_count(8)
+    hidden = "frame => frame.scrollHeight - frame.clientHeight"
+    assert page.locator(".heat-scroll").evaluate(hidden) <= 0, "no row is out of sight"
+    rows = int(page.locator(".heat canvas").get_attribute("height")) // 16
+    for place in (0, rows - 1):
+        spot = {"x": 5, "y": place * 16 + 5}
+        page.locator(".heat canvas").hover(position=spot)
+        read = page.locator(".heat-read", has_text="vector").inner_text()
+        page.locator(".heat canvas").click(position=spot)
+        expect(page.locator(f"#slot-{re.findall(r'vector ([0-9]+)', read)[0]}")).to_be_in_viewport()
 
 
 def test_errors_are_pages_with_a_heading(page: Any, address: str) -> None:

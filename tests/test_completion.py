@@ -24,6 +24,7 @@ from ekgn.backtest import backtest, take_away
 from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Answers
 from ekgn.kbc.completion import confidence as sure
+from ekgn.kbc.completion.asking import Asker, Kept
 from ekgn.kbc.completion.facts import FEATURES
 from ekgn.kbc.completion.given import Problem
 from ekgn.kbc.completion.roles import Choice, Roles
@@ -163,13 +164,45 @@ def candidates(count: int, seed: int = 0) -> pl.DataFrame:
     return pl.DataFrame({**keys, **columns, **ranks, "true": rng.random(count) < chance})
 
 
-def test_an_answer_is_told_alike_with_its_rank_and_without(run: KbcRun) -> None:
+@pytest.mark.parametrize("prepared", [0, 10**6])
+def test_an_answer_is_told_alike_with_its_rank_and_without(run: KbcRun, prepared: int) -> None:
+    asker = Asker(run)
+    expected = len(run.known["train"]) if prepared else 0
+    assert sum(len(part) for part in asker.prepare(prepared)) == expected
     heads, relations, tails = run.graph.train[:40].T
-    told, _ = run.asker.places(heads, relations, tails)
+    told, _ = asker.places(heads, relations, tails)
+    back, _ = asker.places(tails, asker.inverse(relations), heads)
+    rows = np.arange(len(heads))
     for _ in range(2):  # the second time from what was kept
-        again = run.asker.shares(heads, relations, tails)
-        for one, other in zip(told, again, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+        some = asker.questions(heads, relations)
+        for side, other_side in zip((told, back), asker.both(some, rows, tails), strict=True):
+            for one, other in zip(side, other_side, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_what_a_search_found_is_kept(run: KbcRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    asker = Asker(run)
+    heads, relations, tails = run.graph.train[:20].T
+    some = asker.questions(heads, relations)
+    best = run.search.best(some.asked, run.graph.num_entities, asker._hidden(heads, relations))
+    expected = Asker(run).both(some, np.arange(20), tails)[0]
+    asker.note(some, best, best.log_share_BP.isfinite().numpy())
+    _, is_kept = asker._table(3).get(asker._keys(some))
+    assert is_kept.all()
+    for one, other in zip(expected, asker.both(some, np.arange(20), tails)[0], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+@drawn(st.lists(st.lists(st.integers(0, 10**12), min_size=1, max_size=30), max_size=6))
+def test_what_is_kept_is_that_of_its_question(batches: list[list[int]]) -> None:
+    kept = Kept(places=16, width=2)
+    for batch in batches:
+        keys = np.array(batch, np.int64)
+        kept.put(keys, np.stack([keys % 1000, keys % 7], axis=1).astype(np.float32))
+        found, is_there = kept.get(keys)
+        assert is_there.any()
+        np.testing.assert_array_equal(found[is_there, 0], keys[is_there] % 1000)
+        np.testing.assert_array_equal(found[is_there, 1], keys[is_there] % 7)
 
 
 @pytest.mark.parametrize("count", [900, 6000])

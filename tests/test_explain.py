@@ -149,16 +149,14 @@ def test_a_target_beyond_the_top_follows_with_its_place(run: KbcRun, explainer: 
     assert found.answers[-1].id == last.id and found.answers[-1].rank in as_likely
 
 
-def slow_distances(explainer: Explainer, state: torch.Tensor) -> list[float]:
-    """The distance of every observed pair by a plain loop."""
+def slow_distances(explainer: Explainer, state: torch.Tensor, step: int) -> list[float]:
+    """The distance of every observed pair at a step by a plain loop."""
     pairs = explainer.known["train"]
     found = []
     for head, relation in zip(pairs.heads, pairs.relations, strict=True):
         with torch.no_grad():
-            first = explainer.model.first_states(
-                torch.tensor([int(head)]), torch.tensor([int(relation)])
-            )[0]
-        found.append(float((first - state).norm()))
+            record = explainer.model(torch.tensor([int(head)]), torch.tensor([int(relation)]))
+        found.append(float((record.states_TBH[step, 0] - state).norm()))
     return found
 
 
@@ -173,7 +171,7 @@ def test_nearest_pairs_agree_with_a_plain_loop(
         states = run.model(torch.tensor([3]), torch.tensor([1])).states_TBH[:, 0]
     rows, distances = fresh.nearest_pairs(states, 3)
     for step, state in enumerate(states):
-        expected = slow_distances(fresh, state)
+        expected = slow_distances(fresh, state, step)
         nearest = sorted(expected)[:3]
         assert distances[step].tolist() == pytest.approx(nearest, abs=1e-4)
         assert [expected[row] for row in rows[step]] == pytest.approx(nearest, abs=1e-4)
@@ -211,7 +209,7 @@ def test_reasons_name_training_facts(run: KbcRun, explainer: Explainer) -> None:
     head, relation, tail = run.graph.train[0].tolist()
     reasons = " ".join(explainer.explain(head, relation, tail).reasons)
     assert "Training answers this very question with Person 1." in reasons
-    assert "Training also joins Person 0 and Person 1 by ^Previous" in reasons
+    assert "Training also joins Person 0 and Person 1 by Previous backwards" in reasons
     assert "nearest other question of training is “" in reasons
     assert "Person 1 ranks 1 in the answer (by step: " in reasons
 

@@ -536,3 +536,31 @@ def test_a_login_form_may_have_other_fields(site: Site) -> None:
     assert "wrong" in door.post("/login", data=fields, follow_redirects=False).headers["location"]
     reply = door.post("/login", data={**fields, "token": TOKEN}, follow_redirects=False)
     assert reply.headers["location"] == "/"
+
+
+def test_long_answers_are_compressed_for_those_who_take_it(web: TestClient) -> None:
+    path = "/api/runs/atlas/explain?head=France&relation=borders&top=40"
+    packed = web.get(path, headers={"accept-encoding": "gzip"})
+    plain = web.get(path, headers={"accept-encoding": "identity"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in plain.headers
+    assert packed.json() == plain.json()
+    assert int(packed.headers["content-length"]) < int(plain.headers["content-length"]) / 2
+    short = web.get("/api/runs/atlas/entities?q=fra&limit=1", headers={"accept-encoding": "gzip"})
+    assert "content-encoding" not in short.headers
+
+
+def test_a_run_is_prepared_in_pieces_between_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(run_folders()[:1])
+    done: list[int] = []
+
+    def pieces() -> Iterator[object]:
+        for number in range(3):
+            done.append(number)
+            yield number
+
+    monkeypatch.setattr(site.runs["atlas"], "pieces", pieces)
+    site.start()
+    seen = [site._long.submit(lambda: len(done)).result() for _ in range(5)]
+    site.close()
+    assert seen == sorted(seen) and seen[-1] == 3

@@ -37,9 +37,11 @@ def test_the_states_of_a_question_are_seen_in_a_plane(web: TestClient) -> None:
     assert len(reply["path"]) == 3
     assert 0 < sum(reply["variance"]) <= 1 + 1e-9
     assert reply["variance"][0] >= reply["variance"][1]
-    near = [point for point in reply["points"] if 1 in point["near"]]
-    own = next(p for p in near if p["head"]["label"] == "France" and p["relation"] == "borders")
-    np.testing.assert_allclose([own["x"], own["y"]], reply["path"][0], atol=1e-3)
+    for step, place in enumerate(reply["path"], 1):
+        near = [point for point in reply["points"] if point["near"] == step]
+        assert len(near) == 3, "of the same step"
+        own = next(p for p in near if p["head"]["label"] == "France" and p["relation"] == "borders")
+        np.testing.assert_allclose([own["x"], own["y"]], place, atol=1e-3)
     other_way = web.get(f"{API}/states", params={"tail": "France", "relation": "borders"}).json()
     assert other_way["path"] != reply["path"]
     assert web.get(f"{API}/states", params={"head": "France"}).status_code == 422

@@ -1,8 +1,9 @@
 """Why an answer: each lookup step of one query in names, and the training facts beside its path.
 
 Everything here is read from the record that the forward pass returns. A state s_t is put into words
-by the observed pairs [entity, relation] whose own first state s_1 is nearest to it (L2 distance
-over all pairs of the training facts, both directions), as in the paper's Table 2.
+by the observed pairs [entity, relation] whose own state of the same step is nearest to it (L2
+distance over all pairs of the training facts, both directions). The paper's Table 2 compares with
+their first states; after a lookup states lie so far from those that what is nearest says little.
 
 Shape letters: T steps, M memory slots, H state size, N entities, Q observed pairs.
 """
@@ -28,7 +29,7 @@ from ekgn.network.inference import Inference, step_weights
 
 SPLITS = ("train", "valid", "test")
 PAIR_CHUNK = 32_768  # observed pairs encoded at once
-KEPT_BYTES = 2**30  # first states of more pairs than this are encoded again for each question
+KEPT_BYTES = 2**30  # states of more pairs than this are made again for each question
 
 
 @dataclass(frozen=True)
@@ -229,42 +230,50 @@ class Explainer:
 
     @cached_property
     def _kept_states(self) -> list[tuple[Tensor, Tensor]]:
-        """The first states of all observed pairs, in chunks; none when there are too many."""
-        states_size = self.model.network.state_size
-        if 4 * states_size * len(self.known["train"]) > KEPT_BYTES:
+        """The states of all observed pairs, in chunks; none when there are too many."""
+        network = self.model.network
+        if 4 * network.max_steps * network.state_size * len(self.known["train"]) > KEPT_BYTES:
             return []
         return list(self._encoded())
 
     def _encoded(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The first states of the observed pairs, (chunk, H) each, and their squared norms."""
+        """The states of the observed pairs by step, (T, chunk, H) each, and their squared norms."""
         pairs = self.known["train"]
         for start in range(0, len(pairs), PAIR_CHUNK):
             chunk = slice(start, start + PAIR_CHUNK)
-            with torch.no_grad():
-                states_QH = self.model.first_states(
-                    torch.from_numpy(pairs.heads[chunk]).to(self._device),
-                    torch.from_numpy(pairs.relations[chunk]).to(self._device),
-                )
-            yield states_QH, (states_QH * states_QH).sum(dim=1)
+            states_TQH = self.states(pairs.heads[chunk], pairs.relations[chunk])
+            yield states_TQH, torch.linalg.vector_norm(states_TQH, dim=2).square()
+
+    @torch.no_grad()
+    def states(self, heads: Ints, relations: Ints) -> Tensor:
+        """The states of some queries by step, (T, Q, H)."""
+        query = (torch.from_numpy(part).to(self._device) for part in (heads, relations))
+        return self.model.network.states(*self.model.query(*query))
 
     def nearest_pairs(self, states_TH: Tensor, count: int) -> tuple[Ints, Tensor]:
         """The observed pairs nearest to each state: rows of the train answers, L2 distances.
 
+        Each is compared with the states of its own step, the first state with first ones.
         |a - b|² = |a|² - 2ab + |b|² finds some candidates with one product; their distances are
         then taken from the differences, since the expansion loses digits where pairs are near.
         """
-        spare = count + 8
+        spare, steps = count + 8, len(states_TH)
         squares: list[Tensor] = []
         rows: list[Tensor] = []
         states: list[Tensor] = []
         start = 0
-        for first_QH, square_Q in self._kept_states or self._encoded():
-            found_TQ = torch.addmm(square_Q, states_TH, first_QH.T, alpha=-2)
-            best = found_TQ.topk(min(spare, len(first_QH)), dim=1, largest=False)
+        for all_TQH, square_TQ in self._kept_states or self._encoded():
+            states_TQH = all_TQH[:steps]
+            products_TQ = torch.stack(
+                [mine_QH @ state_H for mine_QH, state_H in zip(states_TQH, states_TH, strict=True)]
+            )
+            found_TQ = square_TQ[:steps] - 2 * products_TQ
+            size = states_TQH.shape[1]
+            best = found_TQ.topk(min(spare, size), dim=1, largest=False)
             squares.append(best.values)
             rows.append(best.indices + start)
-            states.append(first_QH[best.indices])
-            start += len(first_QH)
+            states.append(states_TQH[torch.arange(steps)[:, None], best.indices])
+            start += size
         keep = torch.cat(squares, dim=1).topk(min(spare, start), dim=1, largest=False).indices
         rows_TQ = torch.cat(rows, dim=1).gather(1, keep)
         near_TQH = torch.cat(states, dim=1)[torch.arange(len(keep))[:, None], keep]
@@ -331,7 +340,7 @@ class Explainer:
             names = [self.name(int(answer)).label for answer in own[:5]]
             said.append(f"Training answers this very question with {_listing(names, len(own))}.")
         between = [
-            short_relation(self.relation(int(train.relations[row])))
+            _in_words(self.relation(int(train.relations[row])))
             for row in range(low, high)
             if subject in train.tails[train.offsets[row] : train.offsets[row + 1]]
             and train.relations[row] != relation
@@ -462,6 +471,11 @@ def _what_stopping_changes(explanation: Explanation) -> list[str]:
             f"(by step: {ranks})."
         )
     return said
+
+
+def _in_words(relation: str) -> str:
+    """A relation as rules have it: an inverse one is asked backwards."""
+    return short_relation(relation.removeprefix("^")) + " backwards" * relation.startswith("^")
 
 
 def _percents(shares: list[float]) -> str:

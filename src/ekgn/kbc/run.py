@@ -39,6 +39,7 @@ from ekgn.records import environment
 log = logging.getLogger(__name__)
 
 QUESTIONS = 64  # of a list, answered in one pass
+SPARE = 30  # places of a question looked at besides those asked for
 MANY = 1_000_000  # entities: beyond so many an index is proposed
 
 
@@ -156,18 +157,22 @@ class KbcRun(MeasuredRun):
             some = self.asker.questions(heads, relations)
         asked = some.asked if some else Asked.of(self.model, heads, relations, readout)
         rows, known = np.array(hidden, np.int64).reshape(-1, 2).T
-        best = self.search.best(asked, top, Hidden.of(rows, known))
-        shares, entities = best.log_share_BP.exp().tolist(), best.entity_BP.cpu().numpy()
+        # With a confidence some more are looked at: it asks for the first two that are not known.
+        best = self.search.best(asked, top + SPARE * bool(some), Hidden.of(rows, known))
+        entities = best.entity_BP.cpu().numpy()
         is_left = best.log_share_BP.isfinite().cpu().numpy()
         sure = np.full(entities.shape, np.nan)
         if self.confidence and some:
-            is_new = [
+            is_new = is_left & [
                 [known.get(index) != "train" for index in places]
                 for known, places in zip(found, entities.tolist(), strict=True)
             ]
-            row, place = np.nonzero(is_left & np.array(is_new))
+            if not hide_known:
+                self.asker.note(some, best, is_new)
+            row, place = np.nonzero(is_new[:, :top])
             facts = answered(self.asker, some, row, entities[row, place])
             sure[row, place] = self.confidence.of(facts)
+        shares, entities = best.log_share_BP[:, :top].exp().tolist(), entities[:, :top]
         return [
             Predictions(
                 Prediction.of(
@@ -177,7 +182,7 @@ class KbcRun(MeasuredRun):
                 if is_left[row, place]
             )
             for row, (known, *columns) in enumerate(
-                zip(found, entities.tolist(), shares, sure.tolist(), strict=True)
+                zip(found, entities.tolist(), shares, sure[:, :top].tolist(), strict=True)
             )
         ]
 

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -26,6 +27,7 @@ DESCRIPTION = """Ask a trained run for missing facts and see how it came to its 
 
 Names or ids are accepted everywhere. An error is always `{"error": {"code", "message",
 "suggestions"}}`. The twin of a page of the site is its address with `/api` before it."""
+PACKED_FROM = 2048  # bytes of an answer, for clients that take it compressed
 CODES = {404: "not_found", 405: "wrong_method", 413: "too_large", 400: "unreadable"}
 
 
@@ -38,7 +40,8 @@ def create_app(
 ) -> ASGIApp:
     """The whole server as one ASGI application."""
     app = create_routes(site, token)
-    guarded = Guarded(Limited(app, max_seconds), token, local_only)
+    packed = GZipMiddleware(app, minimum_size=PACKED_FROM, compresslevel=4)
+    guarded = Guarded(Limited(packed, max_seconds), token, local_only)
     return Observed(guarded, site.monitor)
 
 

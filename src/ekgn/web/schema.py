@@ -357,13 +357,13 @@ class CompareReply(BaseModel):
 
 
 class StatePoint(BaseModel):
-    """The first state of an observed question, in the plane."""
+    """The state of an observed question in the plane: its first, or that of the step it is near."""
 
     x: float
     y: float
     head: Thing
     relation: str = Field(description="Inverse relations are marked with a leading ^.")
-    near: list[int] = Field(description="Steps of the question whose state it is nearest to.")
+    near: int = Field(description="The step at which it is among the nearest; 0 for none.")
 
 
 class StatesReply(BaseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +21,10 @@ class ServedRun:
 
     def prepare(self) -> None:
         """Do now what the first visitor would otherwise wait for."""
+
+    def pieces(self) -> Iterator[object]:
+        """What can be done besides, a piece at a time, while nobody asks for longer work."""
+        return iter(())
 
     def reply(self) -> RunReply:
         """The run, with what to start from."""

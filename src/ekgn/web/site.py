@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,6 +46,7 @@ class Site:
         self._results: dict[tuple[str, str], Results] = {}
         self._long = ThreadPoolExecutor(max_workers=1, thread_name_prefix="long")
         self._long_jobs = 0
+        self._is_closed = False
 
     def start(self) -> None:
         """Start the queues, and make in the background what first visitors would wait for."""
@@ -54,10 +55,11 @@ class Site:
                 self._batchers[name] = Batcher(
                     served.answer, most=served.batch_size, on_batch=self.monitor.batch
                 )
-            self._long.submit(_prepare, served)
+            self._long.submit(self._prepare, served)
 
     def close(self) -> None:
         """Finish what was begun and end the threads."""
+        self._is_closed = True
         for batcher in self._batchers.values():
             batcher.close()
         self._long.shutdown(wait=True, cancel_futures=True)
@@ -103,6 +105,17 @@ class Site:
         finally:
             self._long_jobs -= 1
 
+    def _prepare(self, served: ServedRun, pieces: Iterator[object] | None = None) -> None:
+        """Prepare a run, then go on piece by piece: what is asked meanwhile comes in between."""
+        try:
+            if pieces is None:
+                served.prepare()
+                pieces = served.pieces()
+            if next(pieces, None) is not None and not self._is_closed:
+                self._long.submit(self._prepare, served, pieces)
+        except Exception:
+            log.exception("Could not prepare the run %s", served.name)
+
     def _free_name(self, base: str) -> str:
         names = (f"{base}-{n}" if n > 1 else base for n in range(1, 10_000))
         return next(name for name in names if name not in self.runs)
@@ -113,13 +126,6 @@ def load_served(name: str, path: Path) -> ServedRun:
     run = load(path)
     served: ServedRun = pieces(run.task.name).get("served")(name, run)
     return served
-
-
-def _prepare(served: ServedRun) -> None:
-    try:
-        served.prepare()
-    except Exception:
-        log.exception("Could not prepare the run %s", served.name)
 
 
 def _busy() -> Problem:

@@ -16,7 +16,7 @@ from ekgn.kbc.explain import Explainer
 from ekgn.web.schema import Question, StatePoint, StatesReply, Thing
 
 POINTS = 500  # observed questions that are drawn
-NEAR = 3  # observed questions nearest to each state of the question, drawn besides
+NEAR = 3  # observed questions nearest to each state of the question, drawn at that step
 
 
 class StateMap:
@@ -27,7 +27,7 @@ class StateMap:
         pairs = explainer.known["train"]
         drawn = np.random.default_rng(0).permutation(len(pairs))[:POINTS]
         self._rows: Ints = np.sort(drawn)
-        states_TBH = self._states(pairs.heads[self._rows], pairs.relations[self._rows])
+        states_TBH = explainer.states(pairs.heads[self._rows], pairs.relations[self._rows])
         all_SH = states_TBH.reshape(-1, states_TBH.shape[-1]).double()
         self._mean_H = all_SH.mean(dim=0)
         _, lengths, axes_SH = torch.linalg.svd(all_SH - self._mean_H, full_matrices=False)
@@ -38,28 +38,17 @@ class StateMap:
 
     def of(self, question: Question, head: int, relation: int) -> StatesReply:
         """The way of a question, the observed questions near it, and some others."""
-        states_TH = self._states(np.array([head]), np.array([relation]))[:, 0]
+        states_TH = self._explainer.states(np.array([head]), np.array([relation]))[:, 0]
         rows_TQ, _ = self._explainer.nearest_pairs(states_TH, NEAR)
-        near = {
-            int(row): (np.flatnonzero((rows_TQ == row).any(axis=1)) + 1).tolist()
-            for row in np.unique(rows_TQ)
-        }
+        near = rows_TQ[0].tolist()
         others = [place for place, row in enumerate(self._rows) if int(row) not in near]
-        points = [self._point(int(self._rows[at]), self._first[at], []) for at in others]
+        points = [self._point(int(self._rows[at]), self._first[at], 0) for at in others]
         return StatesReply(
             question=question,
             variance=self.variance,
             path=self._plane(states_TH).tolist(),
-            points=points + self._near_points(near),
+            points=points + self._near_points(rows_TQ),
         )
-
-    @torch.no_grad()
-    def _states(self, heads: Ints, relations: Ints) -> Tensor:
-        model = self._explainer.model
-        device = model.answers.weight.device
-        query = (torch.from_numpy(each).to(device) for each in (heads, relations))
-        states_TBH: Tensor = model(*query).states_TBH
-        return states_TBH
 
     def _plane(self, states_BH: Tensor) -> NDArray[np.float64]:
         flat: NDArray[np.float64] = (
@@ -67,12 +56,16 @@ class StateMap:
         )
         return flat.round(4)
 
-    def _near_points(self, near: dict[int, list[int]]) -> list[StatePoint]:
-        pairs, rows = self._explainer.known["train"], np.array(list(near), np.int64)
-        places = self._plane(self._states(pairs.heads[rows], pairs.relations[rows])[0])
-        return [self._point(row, place, near[row]) for row, place in zip(near, places, strict=True)]
+    def _near_points(self, rows_TQ: Ints) -> list[StatePoint]:
+        """The questions nearest at each step, where their own states of that step are."""
+        pairs, found = self._explainer.known["train"], []
+        for step, rows in enumerate(rows_TQ):
+            states_QH = self._explainer.states(pairs.heads[rows], pairs.relations[rows])[step]
+            places = zip(rows.tolist(), self._plane(states_QH), strict=True)
+            found += [self._point(row, place, step + 1) for row, place in places]
+        return found
 
-    def _point(self, row: int, place: NDArray[np.float64], steps: list[int]) -> StatePoint:
+    def _point(self, row: int, place: NDArray[np.float64], step: int) -> StatePoint:
         pairs, names = self._explainer.known["train"], self._explainer
         head = names.name(int(pairs.heads[row]))
         return StatePoint(
@@ -80,5 +73,5 @@ class StateMap:
             y=float(place[1]),
             head=Thing(id=head.id, label=head.label),
             relation=names.relation(int(pairs.relations[row])),
-            near=steps,
+            near=step,
         )

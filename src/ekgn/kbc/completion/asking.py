@@ -6,6 +6,7 @@ has that. A share is the softmax over all entities.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ekgn.kbc.answers import Ints
-from ekgn.kbc.completion.roles import Bools, Roles
+from ekgn.kbc.completion.roles import Bools, Floats32, Roles
 from ekgn.kbc.ranking import MEMORY_BUDGET, chunks
-from ekgn.kbc.search import Asked, Hidden, pair_shares
+from ekgn.kbc.search import QUERIES, Asked, Best, Hidden, pair_shares
 from ekgn.network.inference import step_weights
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ Floats = NDArray[np.float64]
 
 _WIDEST = 30.0  # margins beyond it say nothing more
 _QUESTIONS = 256  # asked at once
-_KEPT = 50_000  # questions whose totals are kept: about 10 MB
+_PAIRS = 2048  # answers whose questions are asked back at once
+_KEPT = 2**18  # questions whose totals are kept: about 6 MB
 
 
 class Side(NamedTuple):
@@ -67,7 +69,7 @@ class Asker:
         self.graph, self.train, self.rules = run.graph, run.known["train"], run.rules
         self.roles = Roles(run.graph, run.known["train"])
         self._model, self._device, self._search = run.model, run.device, run.search
-        self._kept: dict[tuple[int, int], tuple[list[float], list[float]]] = {}
+        self._kept: Kept | None = None  # made once it is known how many steps count
         self.readout = run.settings.readout
         if self.readout == "sample":
             self.readout = "mixture"  # its mean: a completion is the same every time
@@ -133,37 +135,78 @@ class Asker:
         back = np.argsort(np.concatenate(order))
         return Side.joined(sides).at(back), np.concatenate(ranks)[back]
 
-    def shares(self, heads: Ints, roles: Ints, answers: Ints) -> Side:
-        """What is said of given answers, without their ranks."""
-        sides, order = [_nothing()], [np.empty(0, np.int64)]
-        for pairs, row, batch_heads, batch_roles in _batches(heads, roles, answers):
-            some = self.questions(batch_heads, batch_roles)
-            sides.append(self.shares_of(some, row, answers[pairs]))
-            order.append(pairs)
-        return Side.joined(sides).at(np.argsort(np.concatenate(order)))
+    def both(self, some: Questions, rows: Ints, answers: Ints) -> tuple[Side, Side]:
+        """What is said of answers to questions, and of the questions' entities asked back.
 
-    def shares_of(self, some: Questions, rows: Ints, answers: Ints) -> Side:
-        """What is said of answers to questions; `rows` says to which."""
+        `rows` says to which question each answer is given. Nothing is said of ranks.
+        """
+        count = 2 * self.graph.num_relations
+        keys = answers * count + self.inverse(some.roles[rows])
+        parts: list[tuple[Side, Side]] = [(_nothing(), _nothing())]
+        for start in range(0, len(rows), _PAIRS):
+            here = slice(start, start + _PAIRS)
+            unique, back = np.unique(keys[here], return_inverse=True)
+            every = _joined(some, self.questions(*np.divmod(unique, count)))
+            pair_rows = np.concatenate([rows[here], len(some.heads) + back])
+            pair_answers = np.concatenate([answers[here], some.heads[rows[here]]])
+            side = self._shares_of(every, pair_rows, pair_answers)
+            split = len(back)
+            parts.append((side.at(np.arange(split)), side.at(np.arange(split, 2 * split))))
+        asked, back_asked = zip(*parts, strict=True)
+        return Side.joined(list(asked)), Side.joined(list(back_asked))
+
+    def prepare(self, scores: int) -> Iterator[Ints]:
+        """Keep what answers are asked back for: the totals of questions with many answers.
+
+        As many questions as so many scores of entities allow, a piece at a time.
+        """
+        most = min(_KEPT // 8, scores // self.graph.num_entities)
+        rows = np.argsort(-np.diff(self.train.offsets), kind="stable")[:most]
+        for start in range(0, len(rows), QUERIES):
+            some = self.questions(*self.train.questions(rows[start : start + QUERIES]))
+            self._totals(some)
+            yield rows[start : start + QUERIES]
+
+    def note(self, some: Questions, best: Best, is_open: Bools) -> None:
+        """Keep what a search has found anyway; `is_open` marks places that training does not have.
+
+        A question is kept if its first two open answers are among the places.
+        """
+        first = np.argsort(~is_open, axis=1, kind="stable")[:, :2]
+        rows = np.flatnonzero(is_open.sum(axis=1) >= 2)
+        shares = np.take_along_axis(best.log_share_BP.cpu().numpy(), first, axis=1)
+        totals = best.log_total_SB.T.cpu().numpy()
+        made = np.concatenate([totals, shares], axis=1)[rows]
+        self._table(made.shape[1]).put(self._keys(some)[rows], made)
+
+    def _keys(self, some: Questions) -> Ints:
+        return some.heads * 2 * self.graph.num_relations + some.roles
+
+    def _table(self, width: int) -> Kept:
+        if self._kept is None:
+            self._kept = Kept(_KEPT, width)
+        return self._kept
+
+    def _shares_of(self, some: Questions, rows: Ints, answers: Ints) -> Side:
+        """What is said of answers to questions, by the questions' totals."""
         log_total_SB, first_B2 = self._totals(some)
         shares_P = pair_shares(self._model, some.asked, log_total_SB, rows, answers)
         return _side(some, rows, shares_P, first_B2)
 
     def _totals(self, some: Questions) -> tuple[Tensor, Tensor]:
         """What depends on a question alone, and is kept: its totals and two largest shares."""
-        heads, roles, asked = some.heads, some.roles, some.asked
-        keys = list(zip(heads.tolist(), roles.tolist(), strict=True))
-        found = [self._kept.get(key) for key in keys]
-        new = [place for place, one in enumerate(found) if one is None]
-        if new:
+        asked, keys = some.asked, self._keys(some)
+        table = self._table(len(asked.outputs_SBK) + 2)
+        found, is_kept = table.get(keys)
+        new = np.flatnonzero(~is_kept)
+        if len(new):
             unseen = Asked(asked.outputs_SBK[:, new], asked.log_weights_SB[:, new])
-            best = self._search.best(unseen, 2, self._hidden(heads[new], roles[new]))
-            made = zip(best.log_total_SB.T.tolist(), best.log_share_BP.tolist(), strict=True)
-            if len(self._kept) > _KEPT:
-                self._kept = {}
-            for place, one in zip(new, made, strict=True):
-                found[place] = self._kept[keys[place]] = one
-        totals, firsts = zip(*(one for one in found if one is not None), strict=True)
-        return torch.tensor(totals, device=self._device).T, torch.tensor(firsts)
+            best = self._search.best(unseen, 2, self._hidden(some.heads[new], some.roles[new]))
+            parts = best.log_total_SB.T, best.log_share_BP
+            found[new] = np.concatenate([part.cpu().numpy() for part in parts], axis=1)
+            table.put(keys[new], found[new])
+        kept = torch.from_numpy(found)
+        return kept[:, :-2].T.contiguous().to(self._device), kept[:, -2:]
 
     def by_rules(self, heads: Ints, roles: Ints, answers: Ints) -> Floats:
         """The rules' -log(1 - p) of given answers; 0 where no rule leads, or there are none."""
@@ -176,6 +219,42 @@ class Asker:
         ):
             found[pairs] = self.rules.scores(batch_heads, batch_roles).numpy()[row, answers[pairs]]
         return found
+
+
+class Kept:
+    """Numbers of questions by key, in so many places: a new question takes the place of another."""
+
+    def __init__(self, places: int, width: int) -> None:
+        self.width = width
+        self._keys = np.full(places, -1, np.int64)
+        self._numbers = np.empty((places, width), np.float32)
+        self._lock = threading.Lock()  # predictions and longer work have a thread each
+
+    def get(self, keys: Ints) -> tuple[Floats32, Bools]:
+        """The numbers of some questions, and which of them are kept."""
+        at = self._places(keys)
+        with self._lock:
+            return self._numbers[at], self._keys[at] == keys
+
+    def put(self, keys: Ints, numbers: Floats32) -> None:
+        """Keep the numbers of some questions."""
+        at, first = np.unique(self._places(keys), return_index=True)
+        with self._lock:
+            self._keys[at], self._numbers[at] = keys[first], numbers[first]
+
+    def _places(self, keys: Ints) -> Ints:
+        """Spread evenly, whatever the keys have in common (Fibonacci hashing)."""
+        mixed = keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        return ((mixed >> np.uint64(32)) % np.uint64(len(self._keys))).astype(np.int64)
+
+
+def _joined(one: Questions, other: Questions) -> Questions:
+    """Both, one after the other."""
+    parts = zip(one.asked, other.asked, strict=True)
+    asked = Asked(*(torch.cat(pair, dim=1) for pair in parts))
+    rest = ("heads", "roles", "step", "answers")
+    joined = {name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in rest}
+    return Questions(asked=asked, **joined)
 
 
 def _batches(heads: Ints, roles: Ints, answers: Ints) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:

@@ -124,14 +124,15 @@ class Confidence:
         weights = np.array(self.coefficients) / np.array(self.scale)
         return weights, self.intercept - float(weights @ np.array(self.mean))
 
-    def log_odds(self, facts: pl.DataFrame) -> Floats:
+    def log_odds(self, facts: pl.DataFrame | Floats) -> Floats:
         """By the logistic regression alone, which orders facts without ties."""
         weights, intercept = self._weights
-        found: Floats = facts.select(self.features).to_numpy() @ weights + intercept
+        told = facts if isinstance(facts, np.ndarray) else facts.select(self.features).to_numpy()
+        found: Floats = told @ weights + intercept
         return found
 
-    def of(self, facts: pl.DataFrame) -> Floats:
-        """P(true) of each fact."""
+    def of(self, facts: pl.DataFrame | Floats) -> Floats:
+        """P(true) of each fact, given by its features."""
         odds = self.log_odds(facts)
         least, most = self.limits
         sure: Floats = special.expit(odds)

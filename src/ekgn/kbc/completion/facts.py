@@ -35,27 +35,26 @@ def given(asker: Asker, facts: Ints) -> pl.DataFrame:
     return _ranked(asker, heads, relations, tails, asked, ranks)
 
 
-def answered(asker: Asker, some: Questions, rows: Ints, answers: Ints) -> pl.DataFrame:
-    """The facts that answers to questions make, known or not, without their ranks."""
+def answered(asker: Asker, some: Questions, rows: Ints, answers: Ints) -> NDArray[np.float64]:
+    """The FEATURES of the facts that answers to questions make, known or not."""
     heads, roles = some.heads[rows], some.roles[rows]
-    asked = asker.shares_of(some, rows, answers)
-    back = asker.shares(answers, asker.inverse(roles), heads)
-    return _frame(asker, heads, roles, answers, asked, back)
+    columns = _columns(asker, heads, roles, answers, *asker.both(some, rows, answers))
+    return np.column_stack([columns[name] for name in FEATURES])
 
 
 def _ranked(
     asker: Asker, heads: Ints, roles: Ints, answers: Ints, asked: Side, ranks: Ints
 ) -> pl.DataFrame:
     back, back_ranks = asker.places(answers, asker.inverse(roles), heads)
-    frame = _frame(asker, heads, roles, answers, asked, back)
+    frame = pl.DataFrame(_columns(asker, heads, roles, answers, asked, back))
     over = roles >= asker.graph.num_relations
     tail, head = np.where(over, back_ranks, ranks), np.where(over, ranks, back_ranks)
     return frame.with_columns(tail_rank=tail, head_rank=head)
 
 
-def _frame(
+def _columns(
     asker: Asker, heads: Ints, roles: Ints, answers: Ints, asked: Side, back: Side
-) -> pl.DataFrame:
+) -> dict[str, NDArray[Any]]:
     count = asker.graph.num_relations
     over = roles >= count  # over an inverse the answer is the fact's head
     ends = np.where(over, (answers, heads), (heads, answers))
@@ -69,9 +68,8 @@ def _frame(
             f"{name}_known": np.log1p(side.answers),
             f"{name}_step": side.step,
         }
-    columns |= {
+    return columns | {
         "head_degree": np.log1p(asker.degree[ends[0]]),
         "tail_degree": np.log1p(asker.degree[ends[1]]),
         "rule": asker.by_rules(heads, roles, answers),
     }
-    return pl.DataFrame(columns)

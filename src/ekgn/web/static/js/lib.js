@@ -144,8 +144,8 @@ export function relationWords(label) {
   return plain.startsWith("/") && last.length > 1 ? last.join(" › ") : plain.replace(/_/g, " ").trim();
 }
 
-/** The same, with an arrow before it when it is asked from its other end. */
-export const relationWay = (label) => `${isInverse(label) ? "← " : ""}${relationWords(label)}`;
+/** The same, said of a relation that is asked from its other end. */
+export const relationWay = (label) => `${relationWords(label)}${isInverse(label) ? ", asked backwards" : ""}`;
 
 export const isInverse = (label) => label.startsWith("^");
 

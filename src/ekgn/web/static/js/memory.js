@@ -3,6 +3,7 @@ import { html, useState, useEffect, useRef, useJson, useTitle, useWidth, Loading
 import { RelationBox, empty, picked, meant } from "./combobox.js";
 import { Picture, TakeCsv } from "./take.js";
 
+const TICKS = 52; // pixels beside the map, for the axis and the numbers of vectors
 const FIRST = 12; // vectors shown until all are asked for
 
 export function MemoryPage({ run, params }) {
@@ -28,8 +29,8 @@ export function MemoryPage({ run, params }) {
     ${error && html`<${Trouble} error=${error} again=${again} pick=${(thing) => visit(thing.id)} />`}
     ${data?.relation && html`<${RelationUse} use=${data.relation} />`}
     ${data && html`
-      <section class="card" aria-labelledby="map"><div class="section-head"><h2 id="map">The map</h2><${TakeCsv} name="memory map" rows=${() => [["vector", ...data.heat_map.relations], ...data.heat_map.slots.map((one, row) => [one, ...data.heat_map.values[row]])]} /></div>
-        <p class="small soft">A row for each memory vector, a column for each relation and its reverse, both ordered so that alike ones are neighbours. An arrow ← marks a relation asked from its other end.${data.relations_left_out > 0 && ` The ${data.heat_map.relations.length} most frequent are drawn.`}</p>
+      <section class="card" aria-labelledby="map"><div class="section-head"><h2 id="map">The map</h2><${TakeCsv} name="memory map" rows=${() => [["vector", ...data.heat_map.relations.map(relationWay)], ...data.heat_map.slots.map((one, row) => [one, ...data.heat_map.values[row]])]} /></div>
+        <p class="small soft">A row for each memory vector, a column for each relation and its reverse, both ordered so that alike ones are neighbours.${data.relations_left_out > 0 && ` The ${data.heat_map.relations.length} most frequent are drawn.`}</p>
         <${HeatMap} map=${data.heat_map} themes=${new Map(data.slots.map((one) => [one.slot, one.theme]))} onSlot=${setSlot} onPick=${find} /></section>
       <section aria-labelledby="vectors"><h2 id="vectors">${used.length} vectors in use${data.slots.length > used.length ? `, ${data.slots.length - used.length} never` : ""}</h2>
         <ul class="slots">${(all ? data.slots : used.slice(0, FIRST)).map((one) => html`<${SlotCard} key=${one.slot} one=${one} most=${used[0].share} marked=${slot === one.slot} />`)}</ul>
@@ -50,7 +51,7 @@ function SlotCard({ one, most, marked }) {
     <div class="step-title"><h2>${one.theme}</h2><span class="soft small">vector ${one.slot}</span></div>
     <div class="bar" role="img" aria-label=${`${percent(one.share)} of all attention`}><i style=${{ width: percentWidth(one.share, most) }}></i></div>
     <p class="small soft">${percent(one.share)} of all attention</p>
-    <ul class="small slot-relations">${one.relations.map((use) => html`<li key=${use.relation} title=${use.relation}><span>${relationWay(use.relation)}</span><span class="chance">${percent(use.attention)}</span></li>`)}</ul></li>`;
+    <ul class="small slot-relations">${one.relations.map((use) => html`<li key=${use.relation} title=${relationWay(use.relation)}><span>${relationWay(use.relation)}</span><span class="chance">${percent(use.attention)}</span></li>`)}</ul></li>`;
 }
 
 /** Drawn on a canvas: there can be tens of thousands of cells. The cards below say the same in words. */
@@ -59,8 +60,8 @@ function HeatMap({ map, themes, onSlot, onPick }) {
   const canvas = useRef(null);
   const [at, setAt] = useState(null);
   const [rows, columns] = [map.slots.length, map.relations.length];
-  const cell = Math.max(2, Math.min(56, width / Math.max(columns, 1)));
-  const tall = Math.max(6, Math.min(12, 640 / Math.max(rows, 1)));
+  const cell = Math.max(2, Math.min(56, (width - TICKS) / Math.max(columns, 1)));
+  const tall = Math.max(6, Math.min(16, 520 / Math.max(rows, 1)));
   const [wide, high] = [Math.round(cell * columns), Math.round(tall * rows)];
   useEffect(() => {
     const draw = () => paint(canvas.current, map, wide, high);
@@ -89,7 +90,7 @@ function HeatMap({ map, themes, onSlot, onPick }) {
     <p class="small heat-read" aria-live="polite">${at
       ? html`<b>${relationWay(map.relations[at[1]])}</b> gives <b>${percent(map.values[at[0]][at[1]])}</b> to vector ${map.slots[at[0]]}, <i>${themes.get(map.slots[at[0]])}</i>`
       : html`<span class="soft">Point at the map, or focus it and use the arrow keys, to read it; click or Enter leads to the vector.</span>`}</p>
-    <${Picture} name="memory map" isCanvas=${true}><div class="heat-frame"><span class="heat-rows small soft" aria-hidden="true">memory vectors →</span>
+    <${Picture} name="memory map" isCanvas=${true} svg=${() => asSvg(map, cell, tall)}><div class="heat-frame"><span class="heat-rows small soft" aria-hidden="true">memory vectors →</span>
       <div class="heat-scroll" role="group" aria-label="Map of attention; arrow keys move over it" tabindex="0" onKeyDown=${onKey} onBlur=${leave}>
         <div class="heat-ground" style=${{ width: `${wide}px`, height: `${high}px` }}>
           <canvas ref=${canvas} width=${wide} height=${high} role="img"
@@ -97,8 +98,18 @@ function HeatMap({ map, themes, onSlot, onPick }) {
             onClick=${(event) => { locate(event); if (at) onPick(map.slots[at[0]]); }} onMouseLeave=${leave}></canvas>
           ${at && html`<span class="heat-row" style=${{ top: `${(high * at[0]) / rows}px`, height: `${high / rows}px` }}></span>
             <span class="heat-column" style=${{ left: `${(wide * at[1]) / columns}px`, width: `${wide / columns}px` }}></span>`}
-        </div></div></div><//>
+          ${tall >= 6 && map.slots.map((one, row) => row % Math.ceil(14 / tall) === 0 && html`<span key=${one} class="heat-tick" aria-hidden="true" style=${{ top: `${(row + 0.5) * tall}px` }}>${one}</span>`)}
+        </div>
+        ${cell >= 18 && html`<div class="heat-names small" aria-hidden="true" style=${{ width: `${wide}px` }}>${map.relations.map((one, place) => html`<span key=${one} class=${at?.[1] === place ? "on" : ""} style=${{ width: `${cell}px` }}>${relationWay(one)}</span>`)}</div>`}</div></div><//>
     <p class="heat-scale small soft"><span>relations →</span><span class="heat-key"><i></i> 0% to 100% of a relation's attention</span></p></div>`;
+}
+
+/** The map as SVG: a cell for each attention worth seeing. */
+function asSvg(map, dx, dy) {
+  const colours = getComputedStyle(document.documentElement);
+  const [wide, high] = [dx * map.relations.length, dy * map.slots.length];
+  const cells = map.values.flatMap((row, y) => row.map((value, x) => (value < 0.002 ? "" : `<rect x="${(x * dx).toFixed(1)}" y="${(y * dy).toFixed(1)}" width="${dx.toFixed(1)}" height="${dy.toFixed(1)}" fill-opacity="${Math.sqrt(value).toFixed(2)}"/>`)));
+  return `<svg xmlns="http://www.w3.org/2000/svg" width="${wide}" height="${high}" viewBox="0 0 ${wide} ${high}"><rect width="${wide}" height="${high}" fill="${colours.getPropertyValue("--sunk")}"/><g fill="${colours.getPropertyValue("--accent")}">${cells.join("")}</g></svg>`;
 }
 
 function paint(canvas, map, wide, high) {

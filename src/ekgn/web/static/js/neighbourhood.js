@@ -125,7 +125,7 @@ function asSvg(graph) {
 /** How a neighbour is joined to the centre, in words. */
 function joined(data, node) {
   const own = data.edges.filter((edge) => [edge.source, edge.target].includes(node.id) && [edge.source, edge.target].includes(data.centre.id));
-  return own.map((edge) => `${edge.source === node.id ? "" : "← "}${relationWords(edge.relation.label)}${edge.kind === "predicted" ? ` (predicted, ${sureWords(edge)})` : ""}`).join(", ");
+  return own.map((edge) => `${edge.source === node.id ? `${relationWords(edge.relation.label)} ${data.centre.label}` : `is what ${data.centre.label} ${relationWords(edge.relation.label)}`}${edge.kind === "predicted" ? ` (predicted, ${sureWords(edge)})` : ""}`).join(", ");
 }
 
 /** Neighbours in rows of as many names as the width has room for: the known above and below the centre, then the predicted. */

@@ -1,5 +1,5 @@
 // What if: take training facts away, add others, and see the answer move.
-import { html, useState, useJson, Loading, Trouble, percent, runPath, relationWords } from "./lib.js";
+import { html, useState, useJson, fetchJson, address, Loading, Trouble, percent, runPath, relationWords } from "./lib.js";
 import { EntityBox, RelationBox, empty, meant, picked } from "./combobox.js";
 
 const written = (fact) => fact.join(" | ");
@@ -35,10 +35,17 @@ function Add({ run, head: start, add }) {
   const [head, setHead] = useState(() => picked(start));
   const [relation, setRelation] = useState(empty);
   const [tail, setTail] = useState(empty);
+  const [wrong, setWrong] = useState("");
   const submit = async (event) => {
     event?.preventDefault?.();
-    const parts = await Promise.all([meant(run, "entities", head), meant(run, "relations", relation), meant(run, "entities", tail)]);
-    if (!parts.every(Boolean)) return;
+    const boxes = [["entities", head, "from"], ["relations", relation, "relation"], ["entities", tail, "to"]];
+    const parts = await Promise.all(boxes.map(([kind, value]) => meant(run, kind, value)));
+    const blank = boxes.filter((_, place) => !parts[place]).map(([, , name]) => name);
+    if (blank.length) { setWrong(`A fact has three parts: fill in ${blank.join(" and ")}.`); return; }
+    const known = await Promise.all(boxes.map(([kind, value], place) => value.thing || isKnown(run, kind, parts[place])));
+    const bad = boxes.find((_, place) => !known[place]);
+    if (bad) { setWrong(`“${bad[1].text}” is no name of one ${bad[0] === "relations" ? "relation" : "thing"} in the graph: pick one from the list.`); return; }
+    setWrong("");
     add({ key: written(parts), words: [head.thing?.label ?? parts[0], relationWords(relation.thing?.label ?? parts[1]), tail.thing?.label ?? parts[2]].join(" ") });
     setRelation(empty);
     setTail(empty);
@@ -47,7 +54,13 @@ function Add({ run, head: start, add }) {
     <${EntityBox} id="add-head" label="Add a fact: from" run=${run} value=${head} onChange=${setHead} placeholder="an entity" />
     <${RelationBox} id="add-relation" label="Relation" run=${run} entity=${head.thing?.id} side="head" value=${relation} onChange=${setRelation} placeholder="a relation" />
     <${EntityBox} id="add-tail" label="To" run=${run} value=${tail} onChange=${setTail} onEnter=${submit} placeholder="an entity" />
-    <button type="submit">Add</button></form>`;
+    <button type="submit">Add</button>${wrong && html`<p class="wrong small" role="alert">${wrong}</p>`}</form>`;
+}
+
+/** Whether a name or id is that of one thing. */
+async function isKnown(run, kind, text) {
+  const { hits } = await fetchJson(address(`/api/runs/${encodeURIComponent(run)}/${kind}`, { q: text, limit: 2 })).catch(() => ({ hits: [] }));
+  return hits.some((hit) => hit.id === text) || hits.filter((hit) => hit.match === "exact").length === 1;
 }
 
 /** A share before and after: the part that is lost is pale. */
