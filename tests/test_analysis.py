@@ -24,12 +24,12 @@ from ekgn.kbc.memory_map import (
     cluster_order,
     memory_map,
     relation_words,
-    short_relation,
     spread,
 )
 from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.ranking import filter_answers, rank_split
 from ekgn.kbc.run import KbcRun
+from ekgn.kbc.words import short_relation
 from tests.conftest import tiny_settings
 from tests.tolerance import assert_metrics_of, unclear
 
@@ -97,7 +97,7 @@ def test_clustering_puts_like_rows_together() -> None:
 def test_words_and_short_names_of_relations() -> None:
     assert relation_words("^/film/film/directed_by") == {"film", "directed"}
     assert relation_words("birthPlace") == {"birth", "place"}
-    assert short_relation("^/a/b/c./d/roster_position/player") == "^roster_position/player"
+    assert short_relation("/a/b/c./d/roster_position/player") == "roster_position/player"
     assert short_relation("/film/film/genre") == "film/genre"
     assert short_relation("/type/x") == "/type/x"
     assert short_relation("and/or") == "and/or"
@@ -292,7 +292,7 @@ def test_memory_command(family_run: Path, tmp_path: Path) -> None:
     assert len(shown["slots"]) == 8 and len(shown["relations"]) == 6
     code, output, problem = call("memory", str(family_run), "--relation", "^next")
     assert code == 0, problem
-    assert "What ^Next looks at" in output
+    assert "What Next, backwards looks at" in output
 
 
 def test_memory_command_bad_input(family_run: Path, tmp_path: Path) -> None:

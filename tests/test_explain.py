@@ -199,9 +199,9 @@ def test_holds_answer_is_about_the_target_or_else_the_answer(
 
 
 def test_the_question_in_words(explainer: Explainer) -> None:
-    assert explainer.explain(0, 0).question == "Which entity is the tail of (Person 0, Next, ?)?"
+    assert explainer.explain(0, 0).question == "“Person 0 Next ?”"
     backwards = explainer.explain(0, 3)
-    assert backwards.question == "Which entity is the head of (?, Next, Person 0)?"
+    assert backwards.question == "“? Next Person 0”"
     assert backwards.relation == "^Next"
 
 
@@ -209,7 +209,7 @@ def test_reasons_name_training_facts(run: KbcRun, explainer: Explainer) -> None:
     head, relation, tail = run.graph.train[0].tolist()
     reasons = " ".join(explainer.explain(head, relation, tail).reasons)
     assert "Training answers this very question with Person 1." in reasons
-    assert "Training also joins Person 0 and Person 1 by Previous backwards" in reasons
+    assert "Training also says: Person 1 Previous Person 0." in reasons
     assert "nearest other question of training is “" in reasons
     assert "Person 1 ranks 1 in the answer (by step: " in reasons
 

@@ -209,7 +209,7 @@ def test_rows_are_fitted_once_for_all_questions_of_an_entity(
 
     monkeypatch.setattr(Refit, "rows", counting)
     run = KbcRun.load(steady_run)
-    asked = {"head": "person_3", "relation": "next", "target": "person_4"}
+    asked: Any = {"head": "person_3", "relation": "next", "target": "person_4"}
     first = run.what_if(**asked)
     assert fitted and set(fitted) == {run.entity("person_3"), run.entity("person_4")}
     fitted.clear()

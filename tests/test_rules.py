@@ -29,9 +29,9 @@ from ekgn.kbc.rules import (
     in_words,
     mine,
     mining,
-    rule_in_words,
 )
 from ekgn.kbc.rules.mining import Round
+from ekgn.kbc.words import rule_in_words
 from tests.conftest import vocabulary
 
 pytestmark = pytest.mark.numerical
@@ -171,8 +171,8 @@ def test_support_and_confidence_by_hand(cities: KnowledgeGraph) -> None:
     assert len(row) == 1
     assert (table.support[row[0]], table.predictions[row[0]]) == (12, 13)
     assert table.confidence[row[0]] == pytest.approx(12 / 18)
-    words = rule_in_words(cities, table, int(row[0]), 12, 13)
-    assert words == "12 of 13 pairs joined by R0, then R1 are joined by R2"
+    words = rule_in_words(cities, table, int(row[0]))
+    assert words == "X R2 Y if X R0 A and A R1 Y"
 
 
 def test_evidence_has_the_facts_of_its_path(cities: KnowledgeGraph) -> None:
@@ -182,7 +182,10 @@ def test_evidence_has_the_facts_of_its_path(cities: KnowledgeGraph) -> None:
     by_region = next(each for each in found if len(each.facts) == 2)
     assert by_region.facts == [("e12", "r0", "e20"), ("e20", "r1", "e30")]
     assert (by_region.support, by_region.predictions) == (12, 13)
-    assert "E12 R0 E20" in in_words([by_region], "E30")[0]
+    assert in_words([by_region], "E30") == [
+        "X R2 Y if X R0 A and A R1 Y: so it is 12 of 13 times (confidence 0.67). "
+        "Here: E12 R0 E20 and E20 R1 E30."
+    ]
     backwards = evidence(rules, 30, 2 + cities.num_relations, 12)
     assert by_region.facts in [each.facts for each in backwards]
 
@@ -388,7 +391,7 @@ def test_the_command_lists_rules_in_words(family_run: Path, tmp_path: Path) -> N
         app, ["rules", str(family_run), "--relation", "after_next", "--top", "50", "--threads", "1"]
     )
     assert done.exit_code == 0, done.output
-    assert "joined by Next, then Next are joined by After Next" in " ".join(done.output.split())
+    assert "X After Next Y if X Next A and A Next Y" in " ".join(done.output.split())
     assert (family_run / "rules.safetensors").is_file()
     wrong = CliRunner().invoke(app, ["rules", str(family_run), "--evaluate", "tests"])
     assert isinstance(wrong.exception, EkgnError)

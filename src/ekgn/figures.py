@@ -68,7 +68,7 @@ def memory_heat_map(memory: MemoryMap, name_relations: bool = True) -> Figure:
     else:
         panel.set_xticks([])
     if named:
-        from ekgn.kbc.memory_map import short_relation
+        from ekgn.kbc.words import short_relation
 
         names = [short_relation(memory.names[row])[:44] for row in rows]
         panel.set_yticks(range(len(rows)), names, fontsize=6, parse_math=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ekgn.cli.options import DataDir, Json, Readout, Top
+from ekgn.kbc.words import IN_SPLIT, verb
 from ekgn.tables import percent
 
 if TYPE_CHECKING:
@@ -285,7 +286,8 @@ def predict(
     if json:
         display.print_json([asdict(prediction) for prediction in found])
         return
-    question = f"({head or '?'}, {relation or '?'}, {tail or '?'})"
+    parts = (head, relation and verb(relation), tail)
+    question = f"“{' '.join(part or '?' for part in parts)}”"
     sure = any(prediction.confidence is not None for prediction in found)
     display.table(
         f"{question} on {loaded.graph.name}",
@@ -302,7 +304,7 @@ def _prediction_row(prediction: Prediction, sure: bool) -> list[str]:
         prediction.id if prediction.id != prediction.label else "",
         percent(prediction.share),
         *[confidence] * sure,
-        prediction.known or "new",
+        IN_SPLIT[prediction.known],
     ]
 
 

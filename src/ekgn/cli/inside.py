@@ -90,11 +90,15 @@ def _print_explanation(found: Explanation) -> None:
     from rich.text import Text
 
     from ekgn.cli import display
+    from ekgn.kbc.words import IN_SPLIT, RANKED
 
     display.console.print(Text(found.question, style="bold"), width=WIDTH)
     if found.target:
-        about = f": {found.target.description}" if found.target.description else ""
-        display.console.print(Text(f"Target: {found.target.label}{about}"), width=WIDTH)
+        about = f" ({found.target.description})" if found.target.description else ""
+        known = "in no split" if found.target_known is None else IN_SPLIT[found.target_known]
+        display.console.print(
+            Text(f"Target: {found.target.label}{about}. The fact is {known}. {RANKED}"), width=WIDTH
+        )
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
@@ -157,6 +161,8 @@ def _pair(pair: NearPair) -> RenderableType:
 def _answers(found: Explanation, answers: list[StepAnswer]) -> RenderableType:
     from rich.text import Text
 
+    from ekgn.kbc.words import IN_SPLIT
+
     text = Text()
     for answer in answers:
         style = "bold green" if found.target and answer.id == found.target.id else ""
@@ -164,7 +170,7 @@ def _answers(found: Explanation, answers: list[StepAnswer]) -> RenderableType:
         place = f"#{answer.rank} " if answer.rank > len(answers) else ""
         text.append(f"{place}{answer.label} {percent(answer.share)}", style=style)
         if answer.known:
-            text.append(f" ({answer.known})", style="dim")
+            text.append(f" ({IN_SPLIT[answer.known]})", style="dim")
     return text
 
 
@@ -207,7 +213,7 @@ def memory(
 
 def _print_slots(found: MemoryMap, only: int | None) -> None:
     from ekgn.cli import display
-    from ekgn.kbc.memory_map import short_relation
+    from ekgn.kbc.words import short_relation
 
     rows = []
     for use in found.slots():
@@ -236,9 +242,10 @@ def _print_slots(found: MemoryMap, only: int | None) -> None:
 
 def _print_relation_use(use: RelationUse) -> None:
     from ekgn.cli import display
+    from ekgn.kbc.words import short_relation
 
     display.console.print(
-        f"What {use.relation} looks at: {use.queries:,} training queries, "
+        f"What {short_relation(use.relation)} looks at: {use.queries:,} training queries, "
         f"{use.effective_slots:.1f} effective vectors.\n"
     )
     display.table(
@@ -318,7 +325,7 @@ def _print_analysis(found: Analysis, relations: int) -> None:
 
 def _print_relations(found: Analysis, count: int) -> None:
     from ekgn.cli import display
-    from ekgn.kbc.memory_map import short_relation
+    from ekgn.kbc.words import short_relation
 
     display.console.print()
     display.table(

@@ -40,6 +40,7 @@ def rules(
     from ekgn.cli import display
     from ekgn.kbc.graph import KnowledgeGraph
     from ekgn.kbc.rules import FILE, Rulebook, mine
+    from ekgn.kbc.run import KbcRun
     from ekgn.run import find_run
     from ekgn.tables import in_words
 
@@ -52,6 +53,8 @@ def rules(
     else:
         budget = MINUTES if minutes is None else minutes
         book = mine(graph, minutes=budget, threads=threads, path=kept, on_round=_say)
+        if len(book):
+            display.messages.print(_timed(KbcRun.load(run)))
     found: dict[str, Any] = {"rounds": book.rounds, "seconds": book.seconds, "count": len(book)}
     if evaluate:
         found["evaluation"] = _evaluate(graph, book, evaluate, threads)
@@ -59,9 +62,20 @@ def rules(
     if json:
         display.print_json(found)
         return
-    title = f"{len(book):,} rules of {graph.name}" + (f", {relation}" if relation else "")
-    rows = [[f"{rule['confidence']:.3f}", str(rule["rule"])] for rule in found["rules"]]
-    display.table(title, ["confidence", "rule"], rows)
+    about = f", {graph.relations.labels[index]}" if index is not None else ""
+    display.console.print(f"{len(book):,} rules of {graph.name}: {_kinds(book)}.\n")
+    display.table(
+        f"The surest{about}",
+        ["confidence", "holds", "rule"],
+        [
+            [
+                f"{one['confidence']:.3f}",
+                f"{one['support']:,} of {one['predictions']:,}",
+                one["rule"],
+            ]
+            for one in found["rules"]
+        ],
+    )
     if evaluate:
         micro = found["evaluation"]["micro"]
         shown = {name: micro[name] for name in ("mrr", "hits_at_10", "mean_rank")}
@@ -77,10 +91,21 @@ def mine_for(run: KbcRun) -> None:
         run.mine(MINUTES, on_round=_say)
 
 
+def _kinds(book: Rulebook) -> str:
+    """How many rules there are of each kind."""
+    from ekgn.kbc.words import kind_of_rule
+
+    closed, length = book.rules.closed, book.rules.length
+    counts = {kind_of_rule(n): int((closed & (length == n)).sum()) for n in (1, 2, 3)}
+    counts[kind_of_rule(1, closed=False)] = int((~closed).sum())
+    return ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
+
+
 def _say(part: Round, book: Rulebook) -> None:
     from ekgn.cli import display
+    from ekgn.kbc.words import kind_of_rule
 
-    kind = f"of {part.length} facts" if part.length else "with a constant"
+    kind = kind_of_rule(part.length or 1, closed=part.length > 0)
     display.messages.print(f"{book.seconds:.0f} s: {len(book):,} rules (last: {kind})")
 
 
@@ -97,10 +122,19 @@ def _evaluate(graph: KnowledgeGraph, book: Rulebook, split: str, threads: int) -
     return summarise(ranks, graph, split).as_dict()
 
 
+def _timed(run: KbcRun) -> str:
+    """How long the evidence of an answer takes, kept in the record."""
+    took = run.time_evidence()
+    return (
+        f"The rules of an answer take {took['median']:.1f} ms, median of {took['questions']} "
+        f"questions (in the record)."
+    )
+
+
 def _listed(
     graph: KnowledgeGraph, book: Rulebook, relation: int | None, top: int
 ) -> list[dict[str, Any]]:
-    from ekgn.kbc.rules import rule_in_words
+    from ekgn.kbc.words import kind_of_rule, rule_in_words
 
     table = book.rules
     listed = []
@@ -108,7 +142,8 @@ def _listed(
         support, predictions = int(table.support[row]), int(table.predictions[row])
         listed.append(
             {
-                "rule": rule_in_words(graph, table, row, support, predictions),
+                "rule": rule_in_words(graph, table, row),
+                "kind": kind_of_rule(int(table.length[row]), bool(table.closed[row])),
                 "confidence": float(table.confidence[row]),
                 "support": support,
                 "predictions": predictions,

@@ -20,7 +20,7 @@ from torch import Tensor
 from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.graph import KnowledgeGraph
-from ekgn.kbc.memory_map import groups_of, relation_name, replay
+from ekgn.kbc.memory_map import groups_of, replay
 from ekgn.kbc.model import KbcModel
 from ekgn.kbc.ranking import (
     CATEGORIES,
@@ -31,6 +31,7 @@ from ekgn.kbc.ranking import (
     rank_split,
 )
 from ekgn.kbc.summary import relation_categories
+from ekgn.kbc.words import relation_name
 from ekgn.network.inference import Inference
 from ekgn.network.network import Memory
 

@@ -22,9 +22,10 @@ from ekgn.config import parse_readout
 from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.graph import KnowledgeGraph
-from ekgn.kbc.memory_map import MemoryMap, memory_map, relation_name, short_relation
+from ekgn.kbc.memory_map import MemoryMap, memory_map
 from ekgn.kbc.model import KbcModel
 from ekgn.kbc.rules import Evidence, Rules, evidence, in_words
+from ekgn.kbc.words import NO_RULES, fact_in_words, listing, question_in_words, relation_name
 from ekgn.network.inference import Inference, step_weights
 
 SPLITS = ("train", "valid", "test")
@@ -64,10 +65,7 @@ class NearPair:
     @property
     def question(self) -> str:
         """The pair as the small question it is: “France borders ?”"""
-        name = short_relation(self.relation.removeprefix("^"))
-        if self.relation.startswith("^"):
-            return f"“? {name} {self.head.label}”"
-        return f"“{self.head.label} {name} ?”"
+        return question_in_words(self.head.label, self.relation)
 
 
 @dataclass(frozen=True)
@@ -103,6 +101,7 @@ class Explanation:
     relation: str
     question: str
     target: Name | None
+    target_known: str | None  # the split that holds the fact, if one does
     readout: str
     answering_step: int  # for the mixture, the step of most weight
     steps: list[Step]
@@ -164,8 +163,9 @@ class Explainer:
         explanation = Explanation(
             head=self.name(head),
             relation=self.relation(relation),
-            question=self._question(head, relation),
+            question=question_in_words(self.name(head).label, self.relation(relation)),
             target=None if target is None else self.name(target),
+            target_known=view.target_known,
             readout=readout,
             answering_step=chosen,
             steps=steps,
@@ -174,9 +174,10 @@ class Explainer:
             evidence=evidence(self.rules, head, relation, subject) if self.rules else [],
             reasons=[],
         )
-        if self.rules:
-            label = self.graph.entities.labels[subject]
-            explanation.reasons.extend(in_words(explanation.evidence, label))
+        label = self.graph.entities.labels[subject]
+        explanation.reasons.extend(
+            in_words(explanation.evidence, label) if self.rules else [NO_RULES]
+        )
         explanation.reasons.extend(self._reasons(explanation, head, relation, subject))
         return explanation
 
@@ -302,12 +303,6 @@ class Explainer:
             holds_answer=subject in answers,
         )
 
-    def _question(self, head: int, relation: int) -> str:
-        label, name = self.name(head).label, self.relation(relation)
-        if name.startswith("^"):
-            return f"Which entity is the head of (?, {name[1:]}, {label})?"
-        return f"Which entity is the tail of ({label}, {name}, ?)?"
-
     def _reasons(
         self, explanation: Explanation, head: int, relation: int, subject: int
     ) -> list[str]:
@@ -338,19 +333,22 @@ class Explainer:
         own = train.of(head, relation)
         if len(own):
             names = [self.name(int(answer)).label for answer in own[:5]]
-            said.append(f"Training answers this very question with {_listing(names, len(own))}.")
+            said.append(f"Training answers this very question with {listing(names, len(own))}.")
         between = [
-            _in_words(self.relation(int(train.relations[row])))
+            self._fact(head, int(train.relations[row]), subject)
             for row in range(low, high)
             if subject in train.tails[train.offsets[row] : train.offsets[row + 1]]
             and train.relations[row] != relation
         ]
         if between:
-            said.append(
-                f"Training also joins {explanation.head.label} and {self.name(subject).label} "
-                f"by {_listing(between[:3], len(between))}."
-            )
+            said.append(f"Training also says: {listing(between[:3], len(between))}.")
         return said
+
+    def _fact(self, head: int, relation: int, answer: int) -> str:
+        """The fact that an answer makes of a question."""
+        inverse, index = divmod(relation, self.graph.num_relations)
+        ends = (answer, head) if inverse else (head, answer)
+        return fact_in_words(self.graph, (ends[0], index, ends[1]))
 
 
 class _View:
@@ -368,6 +366,7 @@ class _View:
         self._split_of = {
             int(answer): split for split in reversed(SPLITS) for answer in of_split[split]
         }
+        self.target_known = None if target is None else self._split_of.get(target)
         # An entity is not its own answer where no training fact of the relation has that.
         may_be_own = explainer.graph.has_loops[relation] or head in {target, *self._split_of}
         self._left_out = [] if may_be_own else [head]
@@ -424,7 +423,7 @@ def _what_lies_near(explanation: Explanation, subject: str) -> list[str]:
     said = (
         f"When it answers, the nearest other question of training is {first.question} "
         f"(distance {first.distance:.2f}), answered there with "
-        f"{_listing(names, first.answer_count)}."
+        f"{listing(names, first.answer_count)}."
     )
     holding = [pair.question for pair in pairs if pair.holds_answer]
     near = "the one other question" if len(pairs) == 1 else f"the {len(pairs)} other questions"
@@ -432,7 +431,7 @@ def _what_lies_near(explanation: Explanation, subject: str) -> list[str]:
         return [said, f"{subject} is not among the known answers of {near} near it."]
     return [
         said,
-        f"{subject} is a known answer of {_listing(holding, len(holding))}: "
+        f"{subject} is a known answer of {listing(holding, len(holding))}: "
         f"{len(holding)} of {near} near it.",
     ]
 
@@ -446,15 +445,14 @@ def _what_stopping_changes(explanation: Explanation) -> list[str]:
     if not earlier:
         said.append("It stops at the first step: nothing was looked up for this answer.")
     elif not changed:
-        said.append(
-            f"Stopped at any earlier step it would also say {final.label}, with "
-            f"{_percents([step.answers[0].share for step in earlier])} "
-            f"instead of {final.share:.1%}."
-        )
+        shares = _percents([step.answers[0].share for step in earlier])
+        is_same = set(shares.split(", ")) == {f"{final.share:.1%}"}
+        with_share = "" if is_same else f", with {shares} instead of {final.share:.1%}"
+        said.append(f"Stopped at any earlier step it would also say {final.label}{with_share}.")
     for label in dict.fromkeys(step.answers[0].label for step in changed):
         same = [step for step in changed if step.answers[0].label == label]
         said.append(
-            f"Stopped at step {_listing([str(step.number) for step in same], len(same), 'or')} it "
+            f"Stopped at step {listing([str(step.number) for step in same], len(same), 'or')} it "
             f"would say {label} ({_percents([step.answers[0].share for step in same])}) "
             f"instead of {final.label}."
         )
@@ -473,17 +471,5 @@ def _what_stopping_changes(explanation: Explanation) -> list[str]:
     return said
 
 
-def _in_words(relation: str) -> str:
-    """A relation as rules have it: an inverse one is asked backwards."""
-    return short_relation(relation.removeprefix("^")) + " backwards" * relation.startswith("^")
-
-
 def _percents(shares: list[float]) -> str:
     return ", ".join(f"{share:.1%}" for share in shares)
-
-
-def _listing(names: list[str], total: int, last: str = "and") -> str:
-    """A, B and C; with how many more there are beyond those given."""
-    if total > len(names):
-        return f"{', '.join(names)} and {total - len(names):,} more"
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"

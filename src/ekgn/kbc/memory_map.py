@@ -19,6 +19,7 @@ from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.model import KbcModel
+from ekgn.kbc.words import relation_name, short_relation
 from ekgn.network.inference import Inference
 from ekgn.network.network import Memory
 
@@ -30,24 +31,6 @@ _FILLER = frozenset(
     {"an", "and", "as", "at", "by", "for", "from", "has", "have", "in", "is", "it"}
     | {"of", "on", "or", "that", "the", "this", "to", "was", "with"}
 )
-
-
-def relation_name(graph: KnowledgeGraph, relation: int) -> str:
-    """A relation in words; inverses are marked with a leading ^."""
-    inverse, index = divmod(relation, graph.num_relations)
-    return "^" * inverse + graph.relations.labels[index]
-
-
-def short_relation(name: str) -> str:
-    """A path-like relation by its last two parts, as the paper prints them.
-
-    >>> short_relation("^/sports/team/roster./basketball/roster_position/player")
-    '^roster_position/player'
-    """
-    parts = [part for part in name.removeprefix("^").split("/") if part]
-    if not name.removeprefix("^").startswith("/") or len(parts) < 3:
-        return name
-    return "^" * name.startswith("^") + "/".join(parts[-2:])
 
 
 @dataclass(frozen=True)
@@ -141,8 +124,8 @@ class MemoryMap:
         """One relation by name; it must have training facts."""
         if name not in self.names:
             raise EkgnError(
-                f"The relation '{name}' has no training facts: there are no lookups to average. "
-                f"Ask for one of the {len(self.names):,} that have."
+                f"The relation '{short_relation(name)}' has no training facts: there are no "
+                f"lookups to average. Ask for one of the {len(self.names):,} that have."
             )
         return self._relation(self.names.index(name), top)
 

@@ -20,9 +20,9 @@ from torch import Tensor
 from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Ints
 from ekgn.kbc.graph import KnowledgeGraph
-from ekgn.kbc.memory_map import short_relation
 from ekgn.kbc.model import KbcModel
 from ekgn.kbc.refit import Case, Refit, facts_of
+from ekgn.kbc.words import fact_in_words, question_in_words, relation_name
 
 Fact = tuple[int, int, int]
 
@@ -134,28 +134,28 @@ class WhatIfs:
             places = [place for place, fact in enumerate(facts) if entity in (fact[0], fact[2])]
             if not places:
                 continue
-            cases = {facts[at]: Case(entity, asked.own_facts(entity, [facts[at]])) for at in places}
+            cases = [
+                (facts[at], Case(entity, asked.own_facts(entity, [facts[at]]))) for at in places
+            ]
             for place, row in zip(places, self.fitted(cases, asked.rows[entity]), strict=True):
                 found[place][entity] = row
         return found
 
     def fitted(
-        self, cases: Mapping[Fact | None, Case], start: Tensor, *tolerance: float
+        self, cases: Sequence[tuple[Fact | None, Case]], start: Tensor, *tolerance: float
     ) -> list[Tensor]:
         """The rows of some cases, by the fact that each is without (None: with all of them).
 
         A row is a function of the entity's facts, whatever is asked: those fitted before are kept.
         """
-        keys = {missing: (case.entity, missing) for missing, case in cases.items()}
-        new = [missing for missing in cases if keys[missing] not in self._kept]
+        keys = [(case.entity, missing) for missing, case in cases]
+        new = [place for place, key in enumerate(keys) if key not in self._kept]
+        made: dict[tuple[int, Fact | None], Tensor] = {}
         if new:
-            rows = self.refit.rows(
-                [cases[missing] for missing in new], start.expand(len(new), -1), *tolerance
-            )
-            made = {keys[missing]: row for missing, row in zip(new, rows, strict=True)}
-        else:
-            made = {}
-        found = [made[key] if key in made else self._kept[key] for key in keys.values()]
+            wanted = [cases[place][1] for place in new]
+            rows = self.refit.rows(wanted, start.expand(len(new), -1), *tolerance)
+            made = {keys[place]: row for place, row in zip(new, rows, strict=True)}
+        found = [made[key] if key in made else self._kept[key] for key in keys]
         self._kept |= made
         while len(self._kept) * start.shape[-1] > KEPT:
             self._kept.pop(next(iter(self._kept)))
@@ -186,7 +186,7 @@ class _Asked:
         """Both rows fitted again with all their facts."""
         table, rows = self.model.entities.weight, {}
         for own in self.entities:
-            case = {None: Case(own, self.own_facts(own))}
+            case = [(None, Case(own, self.own_facts(own)))]
             [rows[own]] = self._fitted(case, table[own].clone(), BASELINE_TOLERANCE)
         return rows
 
@@ -260,11 +260,7 @@ class _Asked:
 
     def words(self, facts: Sequence[Fact]) -> str:
         """Facts in names."""
-        names, relations = self.graph.entities.labels, self.graph.relations.labels
-        return ", ".join(
-            f"{names[head]} {short_relation(relations[relation])} {names[tail]}"
-            for head, relation, tail in facts
-        )
+        return ", ".join(fact_in_words(self.graph, fact) for fact in facts)
 
     def change(
         self,
@@ -291,14 +287,10 @@ class _Asked:
 
     def what_if(self, changes: list[Change], tried: int) -> WhatIf:
         """The changes with what they are compared to."""
-        labels, count = self.graph.entities.labels, self.graph.num_relations
-        inverse, index = divmod(self.relation, count)
-        relation = short_relation(self.graph.relations.labels[index])
-        parts = (
-            ("?", relation, labels[self.head]) if inverse else (labels[self.head], relation, "?")
-        )
+        labels = self.graph.entities.labels
+        asked = relation_name(self.graph, self.relation)
         return WhatIf(
-            question=f"({', '.join(parts)})",
+            question=question_in_words(labels[self.head], asked),
             answer=labels[self.answer],
             trained_share=self.trained_share,
             share=self.share,

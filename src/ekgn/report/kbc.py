@@ -15,7 +15,7 @@ from ekgn.kbc.analysis import Analysis, Replay, analyze, drawn_graph
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.completion.confidence import ASSUMPTION
 from ekgn.kbc.explain import Explainer, Explanation, NearPair, Step
-from ekgn.kbc.memory_map import MemoryMap, short_relation
+from ekgn.kbc.memory_map import MemoryMap
 from ekgn.kbc.ranking import (
     HEADLINE,
     Evaluation,
@@ -26,7 +26,7 @@ from ekgn.kbc.ranking import (
 )
 from ekgn.kbc.run import KbcRun
 from ekgn.kbc.what_if import WhatIf, WhatIfs
-from ekgn.kbc.words import ONE_FACT_ALONE, WITH_RULES
+from ekgn.kbc.words import IN_SPLIT, ONE_FACT_ALONE, RANKED, WITH_RULES, short_relation
 from ekgn.report.page import OnProgress, Report, Section, curves, panels, settings, wide
 from ekgn.tables import METRICS, Column, Table, breakable, metrics_table
 
@@ -252,8 +252,8 @@ def _memory(memory: MemoryMap | None) -> str:
         )
     return (
         f"<p>What each memory vector is looked up for: the average attention of each relation's "
-        f"training queries. {unused} of {len(slots)} vectors are never used. A ^ marks an inverse "
-        f'relation.</p><figure class="map">{heat}</figure>'
+        f"training queries. {unused} of {len(slots)} vectors are never used. Backwards: "
+        f'asked for the head.</p><figure class="map">{heat}</figure>'
         f'<div class="slots">{wide(Table("", columns, rows[:12]))}{more}</div>'
     )
 
@@ -270,14 +270,11 @@ def _example(example: Example, first: bool) -> str:
     about = f" <small>{escape(found.target.description)}</small>" if found.target else ""
     steps = "".join(_step(found, step) for step in found.steps)
     reasons = "".join(f"<li>{breakable(reason)}</li>" for reason in found.reasons)
-    inverse = found.relation.startswith("^")
-    relation = short_relation(found.relation.removeprefix("^"))
-    query = ("?", relation, found.head.label) if inverse else (found.head.label, relation, "?")
     return (
-        f"<details{' open' if first else ''}><summary><h3>({breakable(', '.join(query))})</h3> "
+        f"<details{' open' if first else ''}><summary><h3>{breakable(found.question)}</h3> "
         f'<span class="tag {example.kind}">{KINDS[example.kind]}</span></summary>'
-        f'<div class="inner"><p>{breakable(found.question)}<br>True answer: '
-        f"<b>{escape(found.target.label if found.target else '')}</b>{about}, {rank}.</p>"
+        f'<div class="inner"><p>True answer: '
+        f"<b>{escape(found.target.label if found.target else '')}</b>{about}, {rank}. {RANKED}</p>"
         f"{steps}<ul>{reasons}</ul>{_what_if(example.what_if)}</div></details>"
     )
 
@@ -304,7 +301,7 @@ def _step(found: Explanation, step: Step) -> str:
         f"<span{_hit(found.target is not None and answer.id == found.target.id)}>"
         f"{f'#{answer.rank} ' if answer.rank > len(step.answers) else ''}"
         f"{escape(answer.label)} {answer.share:.1%}</span>"
-        + (f" <small>{answer.known}</small>" if answer.known else "")
+        + (f" <small>{IN_SPLIT[answer.known]}</small>" if answer.known else "")
         for answer in step.answers
     )
     return (

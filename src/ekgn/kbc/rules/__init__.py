@@ -1,6 +1,6 @@
 """Rules of up to three facts: mined from training facts, kept, applied, shown as evidence."""
 
-from ekgn.kbc.rules.evidence import Evidence, evidence, in_words, rule_in_words
+from ekgn.kbc.rules.evidence import Evidence, evidence, in_words
 from ekgn.kbc.rules.mining import Mining, Round, mine
 from ekgn.kbc.rules.mixture import WEIGHTS_FILE, Mixture, Weights, fit_weights
 from ekgn.kbc.rules.rulebook import Rulebook, RuleTable
@@ -23,5 +23,4 @@ __all__ = [
     "fit_weights",
     "in_words",
     "mine",
-    "rule_in_words",
 ]

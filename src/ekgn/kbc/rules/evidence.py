@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ekgn.kbc.answers import Ints
-from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.rules.bodies import path_between
 from ekgn.kbc.rules.facts import Facts, find_row
-from ekgn.kbc.rules.rulebook import NONE, PRIOR, RuleTable
+from ekgn.kbc.rules.rulebook import NONE, PRIOR
 from ekgn.kbc.rules.scoring import Rules
+from ekgn.kbc.words import fact_in_words, listing, rule_in_words
 
 Fact = tuple[int, int, int]
 
@@ -47,7 +47,7 @@ def in_words(found: list[Evidence], answer: str) -> list[str]:
     """Sentences for an explanation."""
     if not found:
         return [f"No rule leads to {answer} from the facts of training."]
-    return [f"{each.rule}. Here: {', '.join(each.path)}." for each in found]
+    return [f"{each.rule}. Here: {listing(each.path, len(each.path))}." for each in found]
 
 
 def _one(rules: Rules, rule: int, asked: Fact, known: int) -> Evidence:
@@ -55,14 +55,16 @@ def _one(rules: Rules, rule: int, asked: Fact, known: int) -> Evidence:
     support = int(table.support[rule]) - known
     predictions = max(int(table.predictions[rule]) - known, support)
     facts = _facts(rules, rule, asked)
+    confidence = support / (predictions + PRIOR)
     ids = graph.entities.ids, graph.relations.ids
     return Evidence(
-        rule=rule_in_words(graph, table, rule, support, predictions),
-        path=[_fact_in_words(graph, fact) for fact in facts],
+        rule=f"{rule_in_words(graph, table, rule)}: so it is {support:,} of {predictions:,} times "
+        f"(confidence {confidence:.2f})",
+        path=[fact_in_words(graph, fact) for fact in facts],
         facts=[(ids[0][head], ids[1][relation], ids[0][tail]) for head, relation, tail in facts],
         support=support,
         predictions=predictions,
-        confidence=support / (predictions + PRIOR),
+        confidence=confidence,
     )
 
 
@@ -89,39 +91,3 @@ def _facts(rules: Rules, rule: int, asked: Fact) -> list[Fact]:
 
 def _tails(facts: Facts, row: int) -> Ints:
     return facts.tails[facts.starts[row] : facts.starts[row + 1]]
-
-
-def _fact_in_words(graph: KnowledgeGraph, fact: Fact) -> str:
-    head, relation, tail = fact
-    names = graph.entities.labels
-    return f"{names[head]} {_name(graph, relation)} {names[tail]}"
-
-
-def _name(graph: KnowledgeGraph, relation: int) -> str:
-    """The last part of a relation's label: of a Freebase path the property, without underscores."""
-    label = graph.relations.labels[relation % graph.num_relations]
-    return label.rsplit("/", 1)[-1].replace("_", " ").strip() or label
-
-
-def rule_in_words(
-    graph: KnowledgeGraph, table: RuleTable, rule: int, support: int, predictions: int
-) -> str:
-    """One rule as a sentence without its full stop: 12 of 13 ..."""
-    relation, count = int(table.relation[rule]), graph.num_relations
-    many = f"{support:,} of {predictions:,}"
-    if table.closed[rule]:
-        body = [int(step) for step in table.body[rule] if step != NONE]
-        turned = [f"{_name(graph, step)}{' backwards' * (step >= count)}" for step in body]
-        return f"{many} pairs joined by {', then '.join(turned)} are joined by " + _name(
-            graph, relation
-        )
-    first, end = int(table.body[rule, 0]), int(table.body_constant[rule])
-    whose = "with" if first < count else "that are"
-    thing = graph.entities.labels[end] if end != NONE else "anything"
-    constant = graph.entities.labels[int(table.constant[rule])]
-    link, last_link = ("" if first < count else "of "), ("" if relation < count else "of ")
-    have = "have" if relation < count else "are"
-    return (
-        f"{many} entities {whose} {_name(graph, first)} {link}{thing} "
-        f"{have} {_name(graph, relation)} {last_link}{constant}"
-    )
