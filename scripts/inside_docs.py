@@ -22,7 +22,7 @@ from ekgn import api, canvas, figures
 from ekgn.files import write_json
 from ekgn.kbc.analysis import analyze
 from ekgn.kbc.explain import Explainer
-from ekgn.kbc.memory_map import short_relation
+from ekgn.kbc.words import short_relation
 from ekgn.report.kbc import choose_examples
 from ekgn.tables import Table
 

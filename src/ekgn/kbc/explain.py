@@ -28,6 +28,7 @@ from ekgn.kbc.words import NO_RULES, fact_in_words, listing, question_in_words, 
 from ekgn.network.inference import Inference, step_weights
 
 SPLITS = ("train", "valid", "test")
+DRAWN = 512  # pairs of questions, to say how far two of them typically are
 PAIR_CHUNK = 32_768  # observed pairs encoded at once
 KEPT_BYTES = 2**30  # first states of more pairs than this are encoded again for each question
 
@@ -57,6 +58,7 @@ class NearPair:
     head: Name
     relation: str  # inverse relations are marked with a leading ^
     distance: float
+    far: float  # the same as a share of the run's typical distance
     answers: list[Name]  # up to five; the target (or else the given answer) first if it is there
     answer_count: int
     holds_answer: bool  # the target, or else the given answer, is among all its known answers
@@ -102,6 +104,7 @@ class Explanation:
     target: Name | None
     target_known: str | None  # the split that holds the fact, if one does
     readout: str
+    typical_distance: float  # the median between two questions of training
     answering_step: int  # for the mixture, the step of most weight
     steps: list[Step]
     answers: list[StepAnswer]  # what the readout answers
@@ -166,6 +169,7 @@ class Explainer:
             target=None if target is None else self.name(target),
             target_known=view.target_known,
             readout=readout,
+            typical_distance=self.typical_distance,
             answering_step=chosen,
             steps=steps,
             answers=answers,
@@ -229,6 +233,19 @@ class Explainer:
         )
 
     @cached_property
+    def typical_distance(self) -> float:
+        """The median distance of two questions of training, over pairs drawn by seed."""
+        pairs = self.known["train"]
+        drawn = np.random.default_rng(0).integers(len(pairs), size=2 * DRAWN)
+        with torch.no_grad():
+            states = self.model.first_states(
+                torch.from_numpy(pairs.heads[drawn]).to(self._device),
+                torch.from_numpy(pairs.relations[drawn]).to(self._device),
+            )
+        found = (states[:DRAWN] - states[DRAWN:]).norm(dim=1).median()
+        return max(float(found), 1e-12)
+
+    @cached_property
     def _kept_states(self) -> list[tuple[Tensor, Tensor]]:
         """The first states of all observed pairs, in chunks; none when there are too many."""
         states_size = self.model.network.state_size
@@ -289,6 +306,7 @@ class Explainer:
             head=self.name(int(pairs.heads[row])),
             relation=self.relation(int(pairs.relations[row])),
             distance=distance,
+            far=distance / self.typical_distance,
             answers=[self.name(answer) for answer in shown],
             answer_count=len(answers),
             holds_answer=subject in answers,
@@ -413,7 +431,7 @@ def _what_lies_near(explanation: Explanation, subject: str) -> list[str]:
     names = [name.label for name in first.answers]
     said = (
         f"When it answers, the nearest other question of training is {first.question} "
-        f"(distance {first.distance:.2f}), answered there with "
+        f"(at {first.far:.0%} of the distance of two typical questions), answered there with "
         f"{listing(names, first.answer_count)}."
     )
     holding = [pair.question for pair in pairs if pair.holds_answer]
@@ -437,8 +455,8 @@ def _what_stopping_changes(explanation: Explanation) -> list[str]:
         said.append("It stops at the first step: nothing was looked up for this answer.")
     elif not changed:
         shares = _percents([step.answers[0].share for step in earlier])
-        same = set(shares.split(", ")) == {f"{final.share:.1%}"}
-        with_share = "" if same else f", with {shares} instead of {final.share:.1%}"
+        is_same = set(shares.split(", ")) == {f"{final.share:.1%}"}
+        with_share = "" if is_same else f", with {shares} instead of {final.share:.1%}"
         said.append(f"Stopped at any earlier step it would also say {final.label}{with_share}.")
     for label in dict.fromkeys(step.answers[0].label for step in changed):
         same = [step for step in changed if step.answers[0].label == label]
