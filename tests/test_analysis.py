@@ -64,6 +64,15 @@ def planted() -> MemoryMap:
     return MemoryMap(names, np.array([1, 1, 1, 1, 1, 5]), attention, np.array([1, 1, 0.2]))
 
 
+def test_vectors_without_words_of_their_own_are_told_by_their_relations() -> None:
+    attention = np.array([[0.7, 0.2, 0.1], [0.1, 0.7, 0.2], [0.2, 0.1, 0.7]])
+    opaque = MemoryMap(["P1", "^P2", "P3"], np.ones(3, np.int64), attention, np.ones(3))
+    assert opaque.themes == ["P1 / P3", "P2, backwards / P1", "P3 / P2, backwards"]
+    names = ["has town", "in town", "town of"]
+    alike = MemoryMap(names, opaque.queries_R, opaque.attention_RM, opaque.peak_M)
+    assert len(set(alike.themes)) == 3 and alike.themes[0] == "has town / town of"
+
+
 def test_planted_themes_shares_and_unused() -> None:
     memory = planted()
     assert memory.themes[0] == "film"

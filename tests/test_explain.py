@@ -13,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from ekgn import api
+from ekgn.cli.app import app
 from ekgn.cli.inside import register
 from ekgn.errors import EkgnError
 from ekgn.kbc import explain
@@ -176,6 +177,20 @@ def test_nearest_pairs_agree_with_a_plain_loop(
         assert distances[step].tolist() == pytest.approx(nearest, abs=1e-4)
         assert [expected[row] for row in rows[step]] == pytest.approx(nearest, abs=1e-4)
         assert len(set(rows[step].tolist())) == 3
+
+
+def test_distances_have_a_scale_that_is_said_once(
+    run: KbcRun, explainer: Explainer, family_run: Path
+) -> None:
+    found = explainer.explain(3, 0)
+    pair = found.steps[0].nearest[1]
+    assert pair.far == pytest.approx(pair.distance / found.typical_distance)
+    assert found.typical_distance > found.steps[0].nearest[0].distance
+    said = f"(at {found.steps[found.answering_step - 1].nearest[1].far:.0%} of the distance of two"
+    assert any(said in reason for reason in found.reasons) or found.answering_step > 1
+    given = ["explain", str(family_run), "--head", "person_3", "--relation", "next"]
+    printed = " ".join(CliRunner().invoke(app, given).stdout.split())
+    assert printed.count("as a share of the distance of two typical questions") == 1
 
 
 def test_a_training_question_is_nearest_to_itself(run: KbcRun, explainer: Explainer) -> None:

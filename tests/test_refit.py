@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,22 @@ def test_a_fact_that_cannot_be_asked_of_is_an_error(
 ) -> None:
     with pytest.raises(EkgnError, match=words):
         KbcRun(steady_run).what_if(head="person_3", relation="next", target="person_4", **facts)
+
+
+def test_shares_that_differ_are_explained_and_those_that_do_not_are_not_shown(
+    steady_run: Path,
+) -> None:
+    run = KbcRun(steady_run)
+    found = run.what_if(head="person_3", relation="next", target="person_4")
+    assert all(line.split(": ")[1].count("%") == 2 for line in found.in_words())
+    before, after = (replace(found, trained_share=share) for share in (found.share, 0.5))
+    assert before.trained_in_words() == ""
+    assert "The model itself gives Person 4 50.0%" in after.trained_in_words()
+    still = replace(found, changes=[replace(found.changes[0], share=found.share)])
+    assert still.in_words() == []
+    [given] = replace(still, tried=0).in_words()
+    assert "no change" in given and "→" not in given
+    assert "not a retraining" in found.note and "Both sides of an arrow are refitted" in found.note
 
 
 def test_rows_are_fitted_once_for_all_questions_of_an_entity(

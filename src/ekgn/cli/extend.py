@@ -103,10 +103,12 @@ def print_what_if(found: WhatIf, json: bool) -> None:
         display.print_json(asdict(found))
         return
     display.console.print(
-        f"{found.question}: {found.answer}, {found.share:.1%} (rank {found.rank})", width=100
+        f"{found.question} {found.answer}: {found.share:.1%} after a refit with all facts, "
+        f"rank {found.rank} of all entities",
+        width=100,
     )
-    for line in found.in_words() or ["No fact of the two entities lowers it by its removal."]:
+    for line in found.in_words() or ["No fact of the two entities, taken away, lowers it."]:
         display.console.print(f"  {line}", soft_wrap=True)
-    display.console.print(
-        f"\n{found.note} {found.tried} of {found.facts:,} facts tried.", width=100
-    )
+    tried = f"{found.tried} of the {found.facts:,} facts of the two were tried."
+    notes = [found.trained_in_words(), found.note, tried if found.tried else ""]
+    display.console.print("\n" + " ".join(note for note in notes if note), width=100)

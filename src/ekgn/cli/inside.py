@@ -90,7 +90,7 @@ def _print_explanation(found: Explanation) -> None:
     from rich.text import Text
 
     from ekgn.cli import display
-    from ekgn.kbc.words import IN_SPLIT, RANKED
+    from ekgn.kbc.words import DISTANCES, IN_SPLIT, RANKED
 
     display.console.print(Text(found.question, style="bold"), width=WIDTH)
     if found.target:
@@ -99,6 +99,7 @@ def _print_explanation(found: Explanation) -> None:
         display.console.print(
             Text(f"Target: {found.target.label}{about}. The fact is {known}. {RANKED}"), width=WIDTH
         )
+    display.console.print(Text(DISTANCES, style="dim"), width=WIDTH)
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
@@ -151,7 +152,7 @@ def _pair(pair: NearPair) -> RenderableType:
     """An observed pair in one line; a mark when it has the answer."""
     from rich.text import Text
 
-    text = Text(f"{pair.distance:6.2f}  {pair.question}")
+    text = Text(f"{pair.far:4.0%}  {pair.question}")
     if pair.holds_answer:
         text.append(f"  has {pair.answers[0].label}", style="green")
     text.truncate(WIDTH - 12, overflow="ellipsis")

@@ -29,6 +29,7 @@ from ekgn.kbc.words import NO_RULES, fact_in_words, listing, question_in_words, 
 from ekgn.network.inference import Inference, step_weights
 
 SPLITS = ("train", "valid", "test")
+DRAWN = 512  # pairs of questions, to say how far two of them typically are
 PAIR_CHUNK = 32_768  # observed pairs encoded at once
 KEPT_BYTES = 2**30  # states of more pairs than this are made again for each question
 
@@ -58,6 +59,7 @@ class NearPair:
     head: Name
     relation: str  # inverse relations are marked with a leading ^
     distance: float
+    far: float  # the same as a share of the run's typical distance
     answers: list[Name]  # up to five; the target (or else the given answer) first if it is there
     answer_count: int
     holds_answer: bool  # the target, or else the given answer, is among all its known answers
@@ -103,6 +105,7 @@ class Explanation:
     target: Name | None
     target_known: str | None  # the split that holds the fact, if one does
     readout: str
+    typical_distance: float  # the median between two questions of training
     answering_step: int  # for the mixture, the step of most weight
     steps: list[Step]
     answers: list[StepAnswer]  # what the readout answers
@@ -167,6 +170,7 @@ class Explainer:
             target=None if target is None else self.name(target),
             target_known=view.target_known,
             readout=readout,
+            typical_distance=self.typical_distance,
             answering_step=chosen,
             steps=steps,
             answers=answers,
@@ -228,6 +232,19 @@ class Explainer:
             answers=view.answers(shares_N),
             target_rank=view.target_rank(shares_N),
         )
+
+    @cached_property
+    def typical_distance(self) -> float:
+        """The median distance of two questions of training, over pairs drawn by seed."""
+        pairs = self.known["train"]
+        drawn = np.random.default_rng(0).integers(len(pairs), size=2 * DRAWN)
+        with torch.no_grad():
+            states = self.model.first_states(
+                torch.from_numpy(pairs.heads[drawn]).to(self._device),
+                torch.from_numpy(pairs.relations[drawn]).to(self._device),
+            )
+        found = (states[:DRAWN] - states[DRAWN:]).norm(dim=1).median()
+        return max(float(found), 1e-12)
 
     @cached_property
     def _kept_states(self) -> list[tuple[Tensor, Tensor]]:
@@ -298,6 +315,7 @@ class Explainer:
             head=self.name(int(pairs.heads[row])),
             relation=self.relation(int(pairs.relations[row])),
             distance=distance,
+            far=distance / self.typical_distance,
             answers=[self.name(answer) for answer in shown],
             answer_count=len(answers),
             holds_answer=subject in answers,
@@ -422,7 +440,7 @@ def _what_lies_near(explanation: Explanation, subject: str) -> list[str]:
     names = [name.label for name in first.answers]
     said = (
         f"When it answers, the nearest other question of training is {first.question} "
-        f"(distance {first.distance:.2f}), answered there with "
+        f"(at {first.far:.0%} of the distance of two typical questions), answered there with "
         f"{listing(names, first.answer_count)}."
     )
     holding = [pair.question for pair in pairs if pair.holds_answer]

@@ -93,12 +93,25 @@ class MemoryMap:
 
     @cached_property
     def themes(self) -> list[str]:
-        """What each vector stands for, by the common words of its relations."""
+        """What each vector stands for: the words that its relations have in common.
+
+        Where they have none, or another vector has the same ones, the names of the two relations
+        that read it most.
+        """
         words = [relation_words(name) for name in self.names]
+        found = [_theme(words, self.attention_RM[:, slot]) for slot in range(len(self.peak_M))]
+        used = Counter(
+            theme for theme, unused in zip(found, self.unused_M, strict=True) if not unused
+        )
         return [
-            "unused" if unused else _theme(words, self.attention_RM[:, slot])
-            for slot, unused in enumerate(self.unused_M)
+            "unused" if unused else theme if theme and used[theme] == 1 else self._readers(slot)
+            for slot, (theme, unused) in enumerate(zip(found, self.unused_M, strict=True))
         ]
+
+    def _readers(self, slot: int) -> str:
+        """The two relations that read a vector most, by name."""
+        order = np.argsort(-self.attention_RM[:, slot], kind="stable")[:2]
+        return " / ".join(short_relation(self.names[row]) for row in order)
 
     def slots(self, top: int = TOP_RELATIONS) -> list[SlotUse]:
         """Every memory vector, the most used first."""
@@ -254,4 +267,4 @@ def _theme(words: Sequence[frozenset[str]], attention_R: Floats) -> str:
     shared = [word for word in common if len(carriers[word]) > 1] or common
     scores = {word: weight[word] * np.log((1 + len(words)) / everywhere[word]) for word in shared}
     best = sorted(scores, key=lambda word: (-scores[word], word))[:3]
-    return ", ".join(word for word in best if scores[word] >= scores[best[0]] / 2) or "mixed"
+    return ", ".join(word for word in best if scores[word] >= scores[best[0]] / 2)

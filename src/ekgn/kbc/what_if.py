@@ -23,12 +23,13 @@ from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.model import KbcModel
 from ekgn.kbc.refit import Case, Refit, facts_of
 from ekgn.kbc.words import fact_in_words, question_in_words, relation_name
+from ekgn.tables import percent
 
 Fact = tuple[int, int, int]
 
 NOTE = (
-    "A refit of the rows of these two entities with everything else frozen, not a retraining; "
-    "before: both rows refitted with all their facts."
+    "A refit of the rows of these two entities with everything else frozen, not a retraining. "
+    "Both sides of an arrow are refitted: before it with all facts, after it with the change."
 )
 SHORTLIST = 12  # facts of an entity that are tried, the most telling by their gradients
 BASELINE_TOLERANCE = 1e-3
@@ -58,17 +59,32 @@ class WhatIf:
     share: float  # before: both rows refitted with all their facts
     rank: int
     facts: int  # training facts of the two entities
-    tried: int
+    tried: int  # 0: the facts were given
     changes: list[Change]  # the largest drop first
     note: str = field(default=NOTE)
 
     def in_words(self) -> list[str]:
-        """A line for each change."""
+        """A line for each change; of those that were looked for, each that can be seen."""
         return [
-            f"{change.kind} {change.words}: {_percent(self.share)} → {_percent(change.share)}"
+            f"{change.kind} {change.words}: {self._moved(change)}"
             f"{' (the fact asked for)' if change.is_question else ''}"
             for change in self.changes
+            if not self.tried or percent(change.share) != percent(self.share)
         ]
+
+    def _moved(self, change: Change) -> str:
+        before, after = percent(self.share), percent(change.share)
+        return f"no change, {before}" if before == after else f"{before} → {after}"
+
+    def trained_in_words(self) -> str:
+        """Why the model's own share may be another than the one before; empty if it is not."""
+        trained, before = percent(self.trained_share), percent(self.share)
+        if trained == before:
+            return ""
+        return (
+            f"The model itself gives {self.answer} {trained}, by its rows as they were trained; "
+            f"{before} is by the same rows refitted, so that only the facts differ."
+        )
 
 
 class WhatIfs:
@@ -125,7 +141,7 @@ class WhatIfs:
         )
         first: Literal["without", "with"] = "without" if without else "with"
         found = asked.change(first, [*without, *added], rows, words.removeprefix(f"{first} "))
-        return asked.what_if([found], 1)
+        return asked.what_if([found], 0)
 
     def _without(self, asked: _Asked, facts: Sequence[Fact]) -> list[dict[int, Tensor]]:
         """The rows that change without each of some facts, fitted in one batch for each entity."""
@@ -252,10 +268,14 @@ class _Asked:
                 f"A fact of other entities changes nothing here."
             )
         if known == is_added:
-            state = "already a" if is_added else "no"
+            if is_added:
+                raise EkgnError(
+                    f"{self.words([fact])}: that is already a training fact of {self.graph.name}. "
+                    f"Give one that is not, or take it away: --without"
+                )
             raise EkgnError(
-                f"{self.words([fact])}: that is {state} training fact of {self.graph.name}. "
-                f"List what counts with: ekgn explain RUN ... --what-if"
+                f"{self.words([fact])}: that is no training fact of {self.graph.name}. "
+                f"List those that count: ekgn explain RUN ... --what-if"
             )
 
     def words(self, facts: Sequence[Fact]) -> str:
@@ -314,8 +334,3 @@ def replaced(model: KbcModel, rows: Mapping[int, Tensor]) -> Iterator[None]:
     finally:
         with torch.no_grad():
             table[places] = before
-
-
-def _percent(share: float) -> str:
-    """A share for reading: more digits where it is small."""
-    return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}" if share >= 0.001 else "<0.1%"

@@ -22,6 +22,10 @@ IN_SPLIT = {
     None: "new",
 }
 """Where a fact is known from; a new one is in no split."""
+DISTANCES = (
+    "Near: questions of training by how near they are, as a share of the distance of two typical "
+    "questions (0%: the same place; 100%: no nearer than any other)."
+)
 RANKED = "Other known answers are left out of its ranks."
 NO_RULES = (
     "No rules were mined for this run, so none is shown that leads to the answer. "

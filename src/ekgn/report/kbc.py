@@ -26,7 +26,7 @@ from ekgn.kbc.ranking import (
 )
 from ekgn.kbc.run import KbcRun
 from ekgn.kbc.what_if import WhatIf, WhatIfs
-from ekgn.kbc.words import IN_SPLIT, ONE_FACT_ALONE, RANKED, WITH_RULES, short_relation
+from ekgn.kbc.words import DISTANCES, IN_SPLIT, ONE_FACT_ALONE, RANKED, WITH_RULES, short_relation
 from ekgn.report.page import OnProgress, Report, Section, curves, panels, settings, wide
 from ekgn.tables import METRICS, Column, Table, breakable, metrics_table
 
@@ -261,7 +261,9 @@ def _memory(memory: MemoryMap | None) -> str:
 def _examples(examples: Sequence[Example]) -> str:
     if not examples:
         return "<p>No question of the split shows any of the kinds looked for.</p>"
-    return "".join(_example(example, first=not i) for i, example in enumerate(examples))
+    return f"<p>{DISTANCES}</p>" + "".join(
+        _example(example, first=not i) for i, example in enumerate(examples)
+    )
 
 
 def _example(example: Example, first: bool) -> str:
@@ -316,7 +318,7 @@ def _step(found: Explanation, step: Step) -> str:
 def _near(pair: NearPair) -> str:
     words = breakable(pair.question)
     mark = " <small>has the answer</small>" if pair.holds_answer else ""
-    return f"<span{_hit(pair.holds_answer)}>{words}</span> {pair.distance:.1f}{mark}"
+    return f"<span{_hit(pair.holds_answer)}>{words}</span> {pair.far:.0%}{mark}"
 
 
 def _hit(is_hit: bool) -> str:

@@ -104,7 +104,7 @@ function Pair({ pair, isNew }) {
   const head = html`<b title=${pair.head.description || pair.head.id}><bdi>${pair.head.label}</bdi></b>`;
   const names = pair.answers.slice(0, 2).map((name, place) => html`${place > 0 && ", "}<bdi key=${name.id}>${name.label}</bdi>`);
   const more = pair.answer_count - Math.min(2, pair.answers.length);
-  return html`<span class=${pair.holds_answer ? "pair holds" : "pair"} title=${`L2 distance ${pair.distance.toFixed(3)}`}>
+  return html`<span class=${pair.holds_answer ? "pair holds" : "pair"} title=${`at ${Math.round(100 * pair.far)}% of the distance of two typical questions`}>
     ${isInverse(pair.relation) ? html`? ${relation} ${head}` : html`${head} ${relation} ?`}${isNew && html` <span class="change up">new</span>`}
     <span class="pair-answers">${names}${more > 0 && html` +${more}`}${pair.holds_answer && html` <em>holds the answer</em>`}</span></span>`;
 }
