@@ -84,6 +84,26 @@ def test_an_entity_is_a_hub(page: Any, address: str) -> None:
     expect(page.locator(".graph[data-drawn]")).to_be_visible()
 
 
+def test_less_likely_facts_are_folded(page: Any, address: str) -> None:
+    def with_confidences(route: Any) -> None:
+        reply = route.fetch().json()
+        one = reply["facts"][0]
+        sure = [0.9, 0.5, 0.05, 0.01]
+        reply["facts"] = [
+            {**one, "confidence": p, "held_out": "test", "tail": {**one["tail"], "id": str(p)}}
+            for p in sure
+        ]
+        route.fulfill(json=reply)
+
+    page.route("**/missing?*", with_confidences)
+    page.goto(f"{address}/runs/atlas/entity?entity=Portugal")
+    facts = page.locator(".missing > li")
+    expect(facts).to_have_text([re.compile("90% confidence"), re.compile("50% confidence")])
+    page.get_by_role("button", name="Show 2 less likely").click()
+    expect(facts).to_have_count(4)
+    expect(page.locator(".legend .known-test")).to_be_visible()
+
+
 def test_tabs_keep_what_is_at_hand(page: Any, address: str) -> None:
     page.goto(f"{address}/runs/atlas/explain?head=Portugal&relation=in_continent")
     expect(page.locator(".step")).to_have_count(3)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ekgn.kbc.graph import load_graph
 from ekgn.web.search import CLOSE_READ, NameIndex, plain
 from tests.conftest import count_comparisons
 
@@ -37,6 +38,14 @@ def index() -> NameIndex:
     return NameIndex(NAMES, IDS, WEIGHTS, ALIASES)
 
 
+@pytest.fixture(scope="module")
+def world() -> NameIndex:
+    graph = load_graph("world")
+    names = graph.entities
+    weights = np.bincount(graph.train[:, [0, 2]].ravel(), minlength=graph.num_entities)
+    return NameIndex(names.labels, names.ids, weights, names.aliases)
+
+
 def found(index: NameIndex, text: str) -> list[tuple[str, str]]:
     return [(NAMES[hit.index], hit.match) for hit in index.search(text)]
 
@@ -63,6 +72,23 @@ def found(index: NameIndex, text: str) -> list[tuple[str, str]]:
 )
 def test_what_was_meant_comes_first(index: NameIndex, typed: str, name: str, match: str) -> None:
     assert found(index, typed)[0] == (name, match)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        *[(short, "United States") for short in ("US", "us", "USA", "America")],
+        *[(short, "United Kingdom") for short in ("UK", "GB", "Great Britain")],
+        *[("NZ", "New Zealand"), ("UAE", "United Arab Emirates"), ("monaco", "Monaco")],
+        *[("PRC", "China"), ("ROK", "South Korea")],
+    ],
+)
+def test_well_known_short_forms_of_the_bundled_graph(
+    world: NameIndex, typed: str, meant: str
+) -> None:
+    first, *others = world.search(typed, 5)
+    assert (world.names[first.index], first.match) == (meant.casefold(), "exact")
+    assert all(other.match != "exact" for other in others)
 
 
 def test_names_that_start_so_come_before_words_that_do(index: NameIndex) -> None:

@@ -52,7 +52,8 @@ class Hit:
 class NameIndex:
     """An index over the names of things; among equal matches the heavier thing comes first.
 
-    An alias is found as a name is, from its start.
+    An alias is found as a name is, from its start. Of an identifier such as country:US the part
+    behind the colon is a name, too, where nothing else has it.
     """
 
     def __init__(
@@ -63,10 +64,11 @@ class NameIndex:
         aliases: Sequence[Sequence[str]] = (),
     ) -> None:
         self._weights = weights
-        self._names = [plain(name) for name in names]
+        self.names = [plain(name) for name in names]
         self._exact: dict[str, list[int]] = {}
         suffixes: list[tuple[str, int]] = []
-        for index, (name, identifier) in enumerate(zip(self._names, ids, strict=True)):
+        codes: dict[str, list[int]] = {}
+        for index, (name, identifier) in enumerate(zip(self.names, ids, strict=True)):
             suffixes.extend([(suffix, index) for suffix in _suffixes(name)])
             spellings = {name, identifier.casefold()}
             if short := _initials(name):
@@ -79,10 +81,13 @@ class NameIndex:
                 spellings.add(alias)
             for spelling in spellings:
                 self._exact.setdefault(spelling, []).append(index)
+            if ":" in identifier:
+                codes.setdefault(plain(identifier.rpartition(":")[2]), []).append(index)
+        self._exact = codes | self._exact
         suffixes.sort()
         self._suffixes = [suffix for suffix, _ in suffixes]
         self._suffix_of = np.array([index for _, index in suffixes], np.int64)
-        self._triples = _Triples(self._names)
+        self._triples = _Triples(self.names)
 
     def search(self, text: str, limit: int = 10) -> list[Hit]:
         """The best matches: exact, then the start of a name, of a word in it, then similar ones."""
@@ -93,7 +98,7 @@ class NameIndex:
         for index in self._heaviest(np.array(sorted(exact), np.int64), limit):
             found[index] = "exact"
         if not query:
-            for index in self._heaviest(np.arange(len(self._names)), limit):
+            for index in self._heaviest(np.arange(len(self.names)), limit):
                 found.setdefault(index, "prefix")
         elif len(found) < limit:
             self._add_prefixes(query, limit, found)
@@ -113,7 +118,7 @@ class NameIndex:
         # Names that begin with the query come before those where a later word does; a few times
         # the limit is enough of each to choose from.
         best = self._heaviest(inside, 20 * limit)
-        first = [index for index in best if self._names[index].startswith(query)]
+        first = [index for index in best if self.names[index].startswith(query)]
         if len(first) < limit:
             first += self._leading(start, stop, query, limit)
         for index in first[:limit]:
@@ -124,7 +129,7 @@ class NameIndex:
     def _leading(self, start: int, stop: int, query: str, limit: int) -> list[int]:
         """Names in a range of suffixes that begin with the query, when few of them are heavy."""
         inside = np.unique(self._suffix_of[start : min(stop, start + 5_000)])
-        leading = [int(i) for i in inside if self._names[i].startswith(query)]
+        leading = [int(i) for i in inside if self.names[i].startswith(query)]
         return self._heaviest(np.array(leading, np.int64), limit)
 
     def _heaviest(self, indices: Ints, limit: int) -> list[int]:
@@ -133,7 +138,7 @@ class NameIndex:
         if len(indices) > 4 * limit:
             kept = np.argpartition(-weights, 4 * limit)[: 4 * limit]
             indices, weights = indices[kept], weights[kept]
-        lengths = np.array([len(self._names[index]) for index in indices.tolist()], np.int64)
+        lengths = np.array([len(self.names[index]) for index in indices.tolist()], np.int64)
         order = np.lexsort((indices, lengths, -weights))
         return [int(index) for index in indices[order][:limit]]
 
@@ -147,7 +152,7 @@ class NameIndex:
         scores: dict[int, float] = {}
         for place in order[:CLOSE_READ].tolist():
             index = int(indices[place])
-            start = self._names[index][: len(query) + 1]
+            start = self.names[index][: len(query) + 1]
             ratio = difflib.SequenceMatcher(None, query, start, autojunk=False).ratio()
             if ratio >= LEAST_RATIO or likeness[place] >= LEAST_LIKENESS:
                 scores[index] = ratio + float(likeness[place])

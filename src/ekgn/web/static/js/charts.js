@@ -23,7 +23,7 @@ export function AttentionStrip({ weights, themes, strongest, before = [] }) {
   const gained = (slot) => (before.length ? weights[slot] - before[slot] : 0);
   const changed = (slot) => Math.abs(gained(slot)) >= DIFFERENT && html` <span class=${`change ${gained(slot) > 0 ? "up" : "down"}`} title="percent points since the step before">${gained(slot) > 0 ? "+" : "−"}${Math.round(100 * Math.abs(gained(slot)))}</span>`;
   const line = (one) => html`<span class="slot">${one.slot}</span> ${one.theme ?? ""} <b>${percent(one.weight)}</b>${changed(one.slot)}`;
-  return html`<div class="strip">
+  return html`<div class="strip"><${Picture} name="attention">
     <svg viewBox=${`0 0 ${size} 10`} preserveAspectRatio="none" tabindex="0" role="img"
       aria-label=${`Attention over ${size} memory vectors; most on ${strongest.slice(0, 3).map((one) => `${one.theme} (${percent(one.weight)})`).join(", ")}`}
       onMouseMove=${locate} onMouseLeave=${() => setAt(null)} onKeyDown=${onKey} onBlur=${() => setAt(null)}>
@@ -31,7 +31,7 @@ export function AttentionStrip({ weights, themes, strongest, before = [] }) {
       ${weights.map((weight, slot) => html`<rect key=${slot} x=${slot} width="1" height="10" class="strip-cell" fill-opacity=${Math.sqrt(weight / most).toFixed(3)} />`)}
       ${weights.map((_, slot) => gained(slot) >= DIFFERENT && html`<rect key=${`gain ${slot}`} class="strip-gain" x=${slot} width="1" height="2" />`)}
       ${at !== null && html`<rect class="strip-mark" x=${at} width="1" height="10" />`}
-    </svg>
+    </svg><//>
     <ul class="strip-read small" aria-live="polite">${read
       ? html`<li class="reading">${line(read)}</li>`
       : strongest.filter((one, place) => place < 3 && (place === 0 || one.weight > 0.05)).map((one) => html`<li key=${one.slot}>${line(one)}</li>`)}</ul>

@@ -42,7 +42,7 @@ export function CuratePage({ run, params }) {
 /** A box whose relation is a part of the address. */
 function RelationFilter({ id, label, run, thing, given, placeholder, choose }) {
   const [box, setBox] = useState(empty);
-  useEffect(() => setBox(thing ? picked(thing, relationWords) : given ? { text: given, thing: null } : empty), [thing, given]);
+  useEffect(() => setBox(thing ? picked(thing, relationWords) : given ? { text: given, thing: null } : empty), [thing?.id, given]); // not when data comes in: somebody may be typing
   const change = (value) => { setBox(value); if (value.thing) choose(value.thing.id); else if (!value.text && given) choose(""); };
   return html`<div class="inline-form"><${RelationBox} id=${id} label=${label} run=${run} value=${box} onChange=${change} placeholder=${placeholder}
     onEnter=${async (value) => choose(await meant(run, "relations", value))} /></div>`;

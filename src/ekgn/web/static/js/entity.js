@@ -6,6 +6,8 @@ import { TakeCsv } from "./take.js";
 import { Drawing, Key } from "./neighbourhood.js";
 import { Trail, extended } from "./trail.js";
 
+const [LIKELY, MOST] = [0.1, 10]; // confidence or share, and number, of the facts shown at first
+
 export function EntityPage({ run, params, trail }) {
   const { data, error, loading, again } = useJson(`/api${runPath(run.name, "entity", { entity: params.entity })}`);
   useTitle(data?.entity.label ?? "Entity");
@@ -47,12 +49,17 @@ function KnownFacts({ run, data, trail }) {
 }
 
 function Missing({ run, entity, trail }) {
-  const { data, error, loading, again } = useJson(`/api${runPath(run, "missing", { entity: entity.id, most: 10 })}`);
+  const { data, error, loading, again } = useJson(`/api${runPath(run, "missing", { entity: entity.id, most: 20 })}`);
+  const [all, setAll] = useState(false);
+  const likely = (data?.facts ?? []).filter((fact) => (fact.confidence ?? fact.tail_share) >= LIKELY);
+  const shown = all ? data.facts : (likely.length ? likely : data?.facts ?? []).slice(0, MOST);
   return html`<section class="card" aria-labelledby="missing"><div class="section-head"><h2 id="missing">Likely missing</h2>${data?.facts.length > 0 && html`<${TakeCsv} name=${`missing ${entity.label}`} rows=${() => factRows(data.facts)} />`}</div>
     ${loading && html`<${Loading} what="Asking the model" />`}
     ${error && html`<${Trouble} error=${error} again=${again} />`}
     ${data && !data.facts.length && html`<p class="small soft">Nothing that the model would add.</p>`}
-    ${data && html`<ul class="links missing">${data.facts.map((fact) => html`<${MissingFact} key=${factKey(fact)} run=${run} fact=${fact} trail=${trail} />`)}</ul>`}</section>`;
+    ${data?.facts.some((fact) => fact.held_out !== "none") && html`<p class="legend small soft"><span class="known known-valid">valid</span> <span class="known known-test">test</span> a split held out from training has the fact</p>`}
+    ${data && html`<ul class="links missing">${shown.map((fact) => html`<${MissingFact} key=${factKey(fact)} run=${run} fact=${fact} trail=${trail} />`)}</ul>
+      ${shown.length < data.facts.length && html`<p class="more"><button onClick=${() => setAll(true)}>Show ${data.facts.length - shown.length} less likely</button></p>`}`}</section>`;
 }
 
 function MissingFact({ run, fact, trail }) {
@@ -66,7 +73,7 @@ function MissingFact({ run, fact, trail }) {
 
 function Gaps({ run, data, trail }) {
   if (!data.gaps.length) return null;
-  return html`<section class="card" aria-labelledby="gaps"><h2 id="gaps">It lacks what its kind has</h2>
+  return html`<section class="card" aria-labelledby="gaps"><div class="section-head"><h2 id="gaps">It lacks what its kind has</h2><${TakeCsv} name=${`gaps ${data.entity.label}`} rows=${() => [["side", "relation", "name", "share of its kind"], ...data.gaps.map((gap) => [gap.side, gap.relation.id, gap.relation.label, gap.usual])]} /></div>
     <ul class="asks gaps">${data.gaps.map((gap) => html`<li key=${`${gap.side} ${gap.relation.id}`}>
       <${Link} href=${asking(run, data.entity, gap)} trail=${trail}><${Way} ...${gap} /><//><span class="small soft">${percent(gap.usual)} of its kind</span></li>`)}</ul></section>`;
 }

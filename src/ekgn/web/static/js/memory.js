@@ -32,13 +32,13 @@ export function MemoryPage({ run, params }) {
       <section class="card" aria-labelledby="map"><div class="section-head"><h2 id="map">The map</h2><${TakeCsv} name="memory map" rows=${() => [["vector", ...data.heat_map.relations.map(relationWay)], ...data.heat_map.slots.map((one, row) => [one, ...data.heat_map.values[row]])]} /></div>
         <p class="small soft">A row for each memory vector, a column for each relation and its reverse, both ordered so that alike ones are neighbours.${data.relations_left_out > 0 && ` The ${data.heat_map.relations.length} most frequent are drawn.`}</p>
         <${HeatMap} map=${data.heat_map} themes=${new Map(data.slots.map((one) => [one.slot, one.theme]))} onSlot=${setSlot} onPick=${find} /></section>
-      <section aria-labelledby="vectors"><h2 id="vectors">${used.length} vectors in use${data.slots.length > used.length ? `, ${data.slots.length - used.length} never` : ""}</h2>
+      <section aria-labelledby="vectors"><div class="section-head"><h2 id="vectors">${used.length} vectors in use${data.slots.length > used.length ? `, ${data.slots.length - used.length} never` : ""}</h2><${TakeCsv} name="memory vectors" rows=${() => [["vector", "theme", "share", "relation", "attention"], ...data.slots.flatMap((one) => one.relations.map((use) => [one.slot, one.theme, one.share, relationWay(use.relation), use.attention]))]} /></div>
         <ul class="slots">${(all ? data.slots : used.slice(0, FIRST)).map((one) => html`<${SlotCard} key=${one.slot} one=${one} most=${used[0].share} marked=${slot === one.slot} />`)}</ul>
         ${data.slots.length > FIRST && !all && html`<p class="more"><button onClick=${() => setAll(true)}>Show all ${data.slots.length}</button></p>`}</section>`}`;
 }
 
 function RelationUse({ use }) {
-  return html`<section class="card relation-use" aria-label="Where this relation looks"><h2>${relationWay(use.relation)}</h2>
+  return html`<section class="card relation-use" aria-label="Where this relation looks"><div class="section-head"><h2>${relationWay(use.relation)}</h2><${TakeCsv} name=${`memory of ${relationWay(use.relation)}`} rows=${() => [["vector", "theme", "attention"], ...use.slots.map((one) => [one.slot, one.theme, one.attention])]} /></div>
     <p class="small soft">${use.queries.toLocaleString("en")} training questions; they spread over ${use.effective_slots.toFixed(1)} vectors.</p>
     <ol class="answers">${use.slots.map((one) => html`<li key=${one.slot}><span class="rank">${one.slot}</span><span>${one.theme}</span><span></span>
       <span class="meter" aria-hidden="true"><i style=${{ width: percentWidth(one.attention, use.slots[0].attention) }}></i></span><span class="chance">${percent(one.attention)}</span></li>`)}</ol></section>`;

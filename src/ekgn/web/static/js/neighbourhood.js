@@ -11,7 +11,7 @@ export function NeighbourhoodPage({ run, params, trail }) {
   const { data, error, loading, again } = useJson(url);
   const [box, setBox] = useState(empty);
   useTitle(data ? `Around ${data.centre.label}` : "Neighbourhood");
-  useEffect(() => { setBox(data ? picked(data.centre) : params.entity ? { text: params.entity, thing: null } : empty); }, [data, params.entity]);
+  useEffect(() => { setBox(data ? picked(data.centre) : params.entity ? { text: params.entity, thing: null } : empty); }, [data?.centre.id, params.entity]);
   const here = data ? extended(trail, `around ${data.centre.label}`) : trail;
   const visit = (id) => go(runPath(run.name, "neighbourhood", { entity: id }), { trail: here });
   const change = (value) => { setBox(value); if (value.thing) visit(value.thing.id); };
