@@ -27,7 +27,7 @@ def made_triples(entities: int, relations: int, triples: int, seed: int = 0) -> 
             f"{triples:,} triples for {entities:,} entities: give 2 for each at least."
         )
     rng = np.random.default_rng(seed)
-    kinds = int(min(KINDS, relations, max(2, entities // 100)))
+    kinds = max(2, min(KINDS, relations // 2, entities // 100))
     leads_to = rng.integers(kinds, size=relations)
     count = triples + triples // 8  # some are drawn twice
     popular = (entities * rng.random(count - entities) ** SKEW).astype(np.int64)

@@ -55,7 +55,7 @@ def test_names_are_text_in_every_command(hostile_run: Path, tmp_path: Path) -> N
     run = str(hostile_run)
     answers = out("predict", run, "--head", CLOSING, "--relation", RELATION, "--top", "30")
     assert CHEMICAL in answers
-    assert " ".join(answers.split()).startswith(f"({CLOSING}, {RELATION}, ?) on [/red] ring")
+    assert " ".join(answers.split()).startswith("“[/red] [bold]next[/bold] $x 1 ?” on [/red] ring")
     assert "␛[2J\ufffd31m\ufffd:smile:" in answers
     assert CHEMICAL in out("explain", run, "--head", CHEMICAL, "--relation", "n", "--top", "30")
     assert RELATION in out("memory", run)

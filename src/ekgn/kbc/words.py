@@ -61,7 +61,8 @@ def verb(name: str) -> str:
     ('directed by', 'has capital')
     """
     plain = name.removeprefix("^")
-    return plain.rsplit("/", 1)[-1].replace("_", " ").strip() or plain
+    last = plain.rsplit("/", 1)[-1] if plain.startswith("/") else plain
+    return last.replace("_", " ").strip() or plain
 
 
 def question_in_words(head: str, relation: str) -> str:
