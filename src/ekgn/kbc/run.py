@@ -22,7 +22,6 @@ from ekgn.errors import EkgnError
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.completion import Choice, Completion, Confidence, complete, fit_confidence, given
 from ekgn.kbc.completion.asking import Asker
-from ekgn.kbc.completion.facts import answered
 from ekgn.kbc.explain import Explainer, Explanation
 from ekgn.kbc.extend import Extension, extend, undo
 from ekgn.kbc.index import About, build_index, load_index
@@ -163,15 +162,11 @@ class KbcRun(MeasuredRun):
         is_left = best.log_share_BP.isfinite().cpu().numpy()
         sure = np.full(entities.shape, np.nan)
         if self.confidence and some:
-            is_new = is_left & [
-                [known.get(index) != "train" for index in places]
-                for known, places in zip(found, entities.tolist(), strict=True)
-            ]
+            is_new = is_left & given.not_in_training(found, entities)
             if not hide_known:
                 self.asker.note(some, best, is_new)
             row, place = np.nonzero(is_new[:, :top])
-            facts = answered(self.asker, some, row, entities[row, place])
-            sure[row, place] = self.confidence.of(facts)
+            sure[row, place] = given.sure(self, some, row, entities[row, place], self.confidence)
         shares, entities = best.log_share_BP[:, :top].exp().tolist(), entities[:, :top]
         return [
             Predictions(

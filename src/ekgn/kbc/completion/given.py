@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,8 +12,11 @@ import numpy as np
 import polars as pl
 
 from ekgn.errors import EkgnError
-from ekgn.kbc.completion.confidence import Confidence
-from ekgn.kbc.completion.facts import given
+from ekgn.kbc.answers import Ints
+from ekgn.kbc.completion.asking import Questions
+from ekgn.kbc.completion.confidence import Confidence, Floats
+from ekgn.kbc.completion.facts import answered, given
+from ekgn.kbc.completion.roles import Bools
 from ekgn.kbc.completion.shown import named
 from ekgn.kbc.triples import numbered_rows
 
@@ -115,3 +118,18 @@ def _note(run: KbcRun, head: int, relation: int, tail: int) -> str | None:
         elif role not in train.relations[low:high]:
             notes.append(f"never a {name} of this relation in training")
     return "; ".join(notes) or None
+
+
+def not_in_training(known: Sequence[Mapping[int, str]], answers: Ints) -> Bools:
+    """Which answers of each question training does not have; `known` says which split has some."""
+    return np.array(
+        [
+            [split_of.get(answer) != "train" for answer in row]
+            for split_of, row in zip(known, answers.tolist(), strict=True)
+        ]
+    )
+
+
+def sure(run: KbcRun, some: Questions, rows: Ints, answers: Ints, confidence: Confidence) -> Floats:
+    """The confidence of answers to questions; `rows` says to which."""
+    return confidence.of(answered(run.asker, some, rows, answers))
