@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -21,7 +22,15 @@ from typing import Any
 SIZES = {"small": (200_000, 800_000), "large": (5_000_000, 20_000_000)}
 RELATIONS = 500
 UPDATES = 100
-SETTINGS = {"negatives": 2000, "penalty": 0.05, "held_out": 0.05, "batch_size": 400, "threads": 1}
+SETTINGS = {
+    "negatives": 2000,
+    "penalty": 0.05,
+    "learning_rate": 0.3,
+    "held_out": 0.05,
+    "steps_from": 0.8,
+    "batch_size": 400,
+    "threads": 1,
+}
 
 
 def main() -> None:
@@ -49,7 +58,9 @@ def main() -> None:
 
 def measure(work: Path, size: str, dim: int) -> dict[str, Any]:
     """One graph: loaded from text, loaded from the cache, trained for some updates."""
-    os.environ["XDG_CACHE_HOME"] = str(work / "cache")
+    cache = work / size / "cache"
+    shutil.rmtree(cache, ignore_errors=True)  # what was read before would be no load from text
+    os.environ["XDG_CACHE_HOME"] = str(cache)
     import torch
 
     from ekgn.checkpoint import RunFolder
