@@ -128,7 +128,7 @@ def test_sentences_have_no_notation(page: Any, address: str) -> None:
     expect(page.locator(".reasons li").first).to_be_visible()
     assert not set("[^") & set(page.locator("main").inner_text())
     page.goto(f"{address}/runs/atlas/memory?relation=%5Eborders")
-    expect(page.locator(".relation-use h2")).to_have_text("borders, asked backwards")
+    expect(page.locator(".relation-use h2")).to_have_text("borders, backwards")
     assert not set("[^←") & set(page.locator("main").inner_text())
     titles = page.locator("main [title]").evaluate_all("all => all.map(one => one.title)")
     assert not any("^" in title for title in titles)

@@ -145,7 +145,7 @@ export function relationWords(label) {
 }
 
 /** The same, said of a relation that is asked from its other end. */
-export const relationWay = (label) => `${relationWords(label)}${isInverse(label) ? ", asked backwards" : ""}`;
+export const relationWay = (label) => `${relationWords(label)}${isInverse(label) ? ", backwards" : ""}`;
 
 export const isInverse = (label) => label.startsWith("^");
 
