@@ -39,7 +39,7 @@ The paper's Table 1 quotes other models from their papers. Here those that can b
 the same graph, under the same budget, ranked by the same ranker ([evaluation.md](evaluation.md)).
 The rows are made from the records in `results/compare` by `python scripts/table1.py page`.
 
-    ekgn compare FB15k-237 --models all --minutes 20 --out OUT
+    ekgn compare FB15k-237 --models all --minutes 6 --out OUT
     python scripts/table1.py add OUT
 
 How it is made fair:
@@ -53,6 +53,8 @@ How it is made fair:
   ekgn's models fits as many updates as the budget has time for.
 - Each model has the loss, the negatives and the inverse relations of its own paper, or of the
   strongest later account of it. Sizes are for minutes: larger vectors and days would give more.
+- EKGN is ComplEx's product with the paper's network over it: what it lacks of ComplEx at equal time
+  is what the time of its steps would have given the product.
 - *min* are training minutes, *MB* the peak memory of the process after training. Epochs below one
   are marked: such a model did not see every fact.
 - *quoted* is the paper's Table 1, hits@10 / mean rank: other people's figures after other budgets.
