@@ -6,10 +6,13 @@ from operator import attrgetter
 
 import pytest
 
+from ekgn.errors import EkgnError
 from ekgn.kbc import choose as choosing
-from ekgn.kbc.choose import OPEN, PENALTIES, Tried, choose, rate_under
+from ekgn.kbc.choose import EARLY, OPEN, PENALTIES, Tried, choose, rate_under
 from ekgn.kbc.graph import KnowledgeGraph
 from ekgn.kbc.settings import KbcSettings
+from ekgn.kbc.task import KbcTask
+from tests.conftest import tiny_settings
 
 
 def left_open(**changes: object) -> KbcSettings:
@@ -51,3 +54,11 @@ def test_validation_decides_the_penalty(
     best = max((Tried(**one) for one in tried), key=attrgetter(by))
     assert chosen.penalty == best.penalty
     assert len(steps) == steps[0]  # what was said to come came
+
+
+def test_a_task_has_nothing_left_to_choose(family: KnowledgeGraph) -> None:
+    left = tiny_settings(learning_rate=0.0, steps_from=-1.0)
+    with pytest.raises(EkgnError, match="learning_rate, steps_from: still to be chosen"):
+        KbcTask(family, left)
+    opened = KbcTask.open(family, left)
+    assert opened.settings.learning_rate > 0 and opened.settings.steps_from == EARLY

@@ -83,7 +83,7 @@ def choose(
     graph: KnowledgeGraph, settings: KbcSettings, on_progress: OnProgress | None = None
 ) -> tuple[KbcSettings, dict[str, Any]]:
     """The settings with nothing left open, and what was chosen and why, for the record."""
-    left = {name for name, value in OPEN.items() if getattr(settings, name) == value}
+    left = left_open(settings)
     if not left or not len(graph.train):
         return settings, {}
     torch.set_num_threads(settings.threads or torch.get_num_threads())
@@ -99,6 +99,11 @@ def choose(
     found = {name: why[name] for name in left}
     # Other processors round otherwise: what the first of several processes chose is for all.
     return world().by_first(lambda: (settings.model_copy(update=found), why))
+
+
+def left_open(settings: KbcSettings) -> set[str]:
+    """The settings that are still to be chosen for a graph."""
+    return {name for name, value in OPEN.items() if getattr(settings, name) == value}
 
 
 def rate_under(penalty: float) -> float:

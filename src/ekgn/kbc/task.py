@@ -17,7 +17,7 @@ from ekgn.errors import EkgnError
 from ekgn.files import read_json, write_json
 from ekgn.kbc.answers import Answers, Ints
 from ekgn.kbc.batches import Batches, Phases
-from ekgn.kbc.choose import OnProgress, choose, in_words, seconds_needed
+from ekgn.kbc.choose import OnProgress, choose, in_words, left_open, seconds_needed
 from ekgn.kbc.graph import KnowledgeGraph, load_graph, spare_rows
 from ekgn.kbc.model import KbcModel, scorer
 from ekgn.kbc.ranking import Metrics, Ranks, filter_answers, rank_split
@@ -45,6 +45,11 @@ class KbcTask:
         self.settings = settings
         if not len(graph.train):
             raise EkgnError(f"{graph.name} has no training triples.")
+        if left := left_open(settings):
+            raise EkgnError(
+                f"{', '.join(sorted(left))}: still to be chosen for the graph. Give values, or let "
+                f"ekgn.train or KbcTask.open choose them."
+            )
         self.choices = dict(choices or {})  # what was chosen for this graph, and why
         self.measured = measured(graph, settings)  # what a validation ranks
 
