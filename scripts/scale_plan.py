@@ -1,6 +1,6 @@
 """What graphs of a given size need, by a small model of step time and measured rates.
 
-    python scripts/scale_plan.py page      # the tables of docs/scale.md, from results/scale
+    python scripts/scale_plan.py page      # the tables of docs/scale, distributed and model.md
 
 A step of one process has three parts, in seconds:
 
@@ -11,27 +11,30 @@ A step of one process has three parts, in seconds:
 
 G is what a whole update reaches, everything besides the batch counted as if it were products. Each
 process has B queries. Replicated tables send the gradient of every row a process touched to all
-others; sharded ones fetch the rows that others own, and send their gradient back. Memory is the
-tables with their Adagrad sums, in each process all or a part, the weights of a checkpoint not
-counted, and what the batches keep of the triples.
+others. Sharded ones fetch the rows that others own, and send their gradient back; so they do with
+the sampled entities, or, where these are more than the queries of all processes, they send the
+queries' outputs to everyone and get their gradient back. Memory is the tables with their Adagrad
+sums, in each process all or a part, the weights of a checkpoint not counted, and what the batches
+keep of the triples. The steps, a twentieth of a training, are left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ekgn.tables import Table
 from marks import filled, write
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
-PAGE = RESULTS.parent / "docs" / "scale.md"
+DOCS = RESULTS.parent / "docs"
 BATCH, SAMPLED, EPOCHS = 400, 2_000, 20
-COLLECTIVES = 6  # of a step
-NETWORK = 1_000_000  # dense numbers of the network, about
+COLLECTIVES = {True: 17, False: 8}  # exchanges of a step, however small: sharded or not
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Graph:
     name: str
     entities: float
     triples: float
+    relations: float
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,9 @@ class Machine:
 
 
 GRAPHS = (
-    Graph("ogbl-wikikg2", 2.5e6, 16e6),
-    Graph("Wikidata5M", 4.6e6, 21e6),
-    Graph("Freebase", 86e6, 338e6),
+    Graph("ogbl-wikikg2", 2.5e6, 16e6, 535),
+    Graph("Wikidata5M", 4.6e6, 21e6, 822),
+    Graph("Freebase", 86e6, 338e6, 14_824),
 )
 MACHINES = (
     Machine("1 core, 16 GB", 1, 1, 16, 1e10, 1e-6),
@@ -67,6 +71,38 @@ MACHINES = (
     Machine("4 hosts of 16 cores, 128 GB, 10 Gbit/s", 64, 4, 128, 1.25e9, 5e-5),
     Machine("8 hosts of 16 cores, 256 GB, 100 Gbit/s", 128, 8, 256, 1.25e10, 2e-5),
 )
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one process does in an update."""
+
+    queries: float
+    answers: float  # of a query, on average
+    candidates: float
+    size: int
+    relations: float  # of the graph, with their inverses
+    is_exact: bool = False  # the candidates are all entities
+    dense: float = 0.0  # numbers of the network that are trained
+
+    def sent(self, processes: int, sharded: bool) -> float:
+        """Bytes that a process sends to others."""
+        others = processes - 1
+        row = 4 * self.size + 8
+        used = self.relations * -math.expm1(-self.queries / self.relations)  # replicated always
+        looked_up = self.queries * (1 + self.answers)
+        added_up = 2 / processes * 4 * self.dense  # in a ring, as all that is dense
+        if sharded:
+            fetched, outputs = looked_up, self.queries
+            if not self.is_exact and self.candidates < self.queries * processes:
+                fetched, outputs = looked_up + self.candidates, 0.0
+            rows = 2 * (fetched / processes + outputs) + used  # there and back
+        elif self.is_exact:
+            rows = used
+            added_up += 2 / processes * 4 * self.candidates * self.size
+        else:
+            rows = looked_up + self.candidates + used
+        return others * (rows * row + added_up)
 
 
 @dataclass(frozen=True)
@@ -96,20 +132,16 @@ class Rates:
         )
 
 
-def step_seconds(rates: Rates, size: int, machine: Machine, sharded: bool) -> dict[str, float]:
+def step_seconds(rates: Rates, step: Step, machine: Machine, sharded: bool) -> dict[str, float]:
     """The parts of one step."""
-    compute = 6.0 * BATCH * SAMPLED * size / (rates.products * machine.speed)
-    rows = BATCH * (1 + rates.answers) + SAMPLED
-    others = machine.processes - 1
-    # Sharded: the rows of others there, their gradients back. Replicated: gradients to everyone.
-    sent = 2 * rows * others / machine.processes if sharded else rows * others
-    dense = 2 * 4 * NETWORK * others / machine.processes if others else 0.0
+    products = 6.0 * step.queries * step.candidates * step.size
     sharing = machine.processes / machine.hosts if machine.hosts > 1 else 1.0  # of a host's link
-    exchange = (sent * (4 * size + 8) + dense) * sharing / machine.link
+    exchange = step.sent(machine.processes, sharded) * sharing / machine.link
+    waits = COLLECTIVES[sharded] * machine.latency if machine.processes > 1 else 0.0
     return {
         "batch": rates.batch / machine.speed,
-        "compute": compute,
-        "exchange": exchange + (COLLECTIVES * machine.latency if others else 0.0),
+        "compute": products / (rates.products * machine.speed),
+        "exchange": exchange + waits,
     }
 
 
@@ -118,14 +150,10 @@ def table_bytes(graph: Graph, size: int) -> float:
     return 2 * 4.0 * graph.entities * size
 
 
-def plan(rates: Rates, graph: Graph, machine: Machine, shared: bool) -> list[str]:
-    """One row: size, memory, step, hours, bottleneck.
-
-    What batches keep of the triples is in each process, or shared by those of a host.
-    """
+def plan(rates: Rates, graph: Graph, machine: Machine) -> list[str]:
+    """One row: size, memory, step, hours, bottleneck."""
     room = 0.75 * machine.gigabytes * 1e9
-    triples = rates.triple * graph.triples
-    triples *= 1 if shared else machine.processes / machine.hosts
+    triples = rates.triple * graph.triples * machine.processes / machine.hosts
     steps = EPOCHS * 2 * graph.triples / rates.answers / (BATCH * machine.processes)
     for size in (256, 128, 64, 32):
         fitting = []
@@ -133,7 +161,8 @@ def plan(rates: Rates, graph: Graph, machine: Machine, shared: bool) -> list[str
             copies = 1 if sharded else machine.processes
             memory = table_bytes(graph, size) * copies / machine.hosts + triples
             if memory <= room:
-                parts = step_seconds(rates, size, machine, sharded)
+                step = Step(BATCH, rates.answers, SAMPLED, size, 2 * graph.relations)
+                parts = step_seconds(rates, step, machine, sharded)
                 fitting.append((sum(parts.values()), sharded, memory, parts))
         if fitting:  # the faster way to keep the tables
             _, sharded, memory, parts = min(fitting, key=lambda way: way[0])
@@ -166,17 +195,11 @@ def _row(
     ]
 
 
-def markdown(columns: list[str], rows: list[list[str]]) -> str:
-    """A table."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
-
-
-def plan_table(rates: Rates, shared: bool) -> str:
+def plan_table(rates: Rates) -> str:
     """Every graph on every machine."""
     columns = ["graph", "machine", "size", "memory", "step: batch + compute + exchange", "hours"]
-    rows = [plan(rates, graph, machine, shared) for graph in GRAPHS for machine in MACHINES]
-    return markdown([*columns, "most of it"], rows)
+    rows = [plan(rates, graph, machine) for graph in GRAPHS for machine in MACHINES]
+    return Table("", [*columns, "most of it"], rows).markdown()
 
 
 def measured_table(found: dict[str, Any]) -> str:
@@ -195,7 +218,32 @@ def measured_table(found: dict[str, Any]) -> str:
         "most memory": lambda x: f"{x['peak_memory_bytes'] / 1e9:.1f} GB",
     }
     sizes = [found["small"], found["large"]]
-    return markdown(["", "small", "large"], [[k, *map(f, sizes)] for k, f in shown.items()])
+    rows = [[name, *map(of, sizes)] for name, of in shown.items()]
+    return Table("", ["", "small", "large"], rows).markdown()
+
+
+def geonames_table(found: dict[str, Any]) -> str:
+    """What geonames.py measured."""
+    settings, facts = found["settings"], found["facts"]
+    scores = {
+        name: f"{100 * one['hits_at_10']:.1f} / {one['mean_rank']:,.0f} / {one['mrr']:.3f}"
+        for name, one in found["metrics"].items()
+    }
+    rows = [
+        [
+            "facts to train on, to validate on, to rank",
+            " / ".join(f"{n:,}" for n in facts.values()),
+        ],
+        ["load from text, s", f"{found['load_seconds']:.1f}"],
+        ["chosen", f"{settings['embedding_dim']} numbers, penalty {settings['penalty']:g}"],
+        ["training, s (epochs)", f"{found['train_seconds']:,.0f} ({found['epochs']:.1f})"],
+        ["hits@10 / mean rank / MRR among all entities", scores["argmax"]],
+        ["the same, its first answer alone", scores["step:1"]],
+        ["ranking the test split, s", f"{found['rank_seconds']:,.0f}"],
+        ["an answer, ms", f"{found['answer_ms']:.0f}"],
+        ["most memory", f"{found['peak_memory_bytes'] / 1e9:.1f} GB"],
+    ]
+    return Table("", ["GeoNames", f"{found['entities']:,} entities"], rows).markdown()
 
 
 def index_table(found: dict[str, Any]) -> str:
@@ -209,29 +257,105 @@ def index_table(found: dict[str, Any]) -> str:
         ]
         for size in (1, 64)
     ]
-    return markdown(["questions", "exact, ms each", "index, ms each", "times faster"], rows)
+    columns = ["questions", "exact, ms each", "index, ms each", "times faster"]
+    return Table("", columns, rows).markdown()
 
 
-def write_page() -> None:
-    """Put the tables between their marks in docs/scale.md."""
-    read = {path.stem: json.loads(path.read_text()) for path in (RESULTS / "scale").glob("*.json")}
-    parts: dict[str, str] = {}
-    if "large" in read:
-        parts |= {
-            "measured": measured_table(read["large"]),
-            "plan": plan_table(Rates.read(read["large"]), shared=False),
-            "shared plan": plan_table(Rates.read(read["large"]), shared=True),
-        }
-    if "index" in read:
-        parts["index"] = index_table(read["index"])
-    write(PAGE, filled(PAGE, parts))
+def ranks_table(found: dict[str, Any]) -> str:
+    """What ranks.py measured of several processes."""
+    cases = found["cases"]
+    workers = list(next(iter(cases.values()))["seconds_per_update"])
+    rows = []
+    for name, case in cases.items():
+        times = [f"{1000 * case['seconds_per_update'][w]['seconds']:.1f}" for w in workers]
+        ratios = [case["efficiency"], case["two_processes_over_two_threads"]]
+        rows.append([name, *times, *(f"{ratio:.2f}" for ratio in ratios)])
+    columns = ["training", *workers, "efficiency of 2 x 1", "2 x 1 over 1 x 2"]
+    return Table("", columns, rows).markdown()
+
+
+def check_table(found: dict[str, Any]) -> str:
+    """The model beside the measured runs of 2 and 3 processes.
+
+    Batch and compute are those of one process, divided by the processes, as far as there is a core
+    for each; the exchange is over the link that was measured.
+    """
+    cores, rows = found["environment"]["cores"], []
+    for name, case in found["cases"].items():
+        about = dict(case["step"])
+        sharded = about.pop("sharded")
+        alone = case["seconds_per_update"]["1 x 1"]["seconds"]
+        for processes in (2, 3):
+            link = found["link"][f"{processes} x 1"]
+            step = Step(**{**about, "queries": about["queries"] / processes})
+            compute = alone / min(processes, cores)
+            exchange = step.sent(processes, sharded) / link["bytes_per_second"]
+            exchange += COLLECTIVES[sharded] * link["seconds"]
+            measured = case["seconds_per_update"][f"{processes} x 1"]["seconds"]
+            off = (compute + exchange) / measured - 1
+            parts = f"{1000 * compute:.1f} + {1000 * exchange:.1f}"
+            rows.append([name, str(processes), parts, f"{1000 * measured:.1f}", f"{off:+.0%}"])
+    columns = ["training", "processes", "model: compute + exchange, ms", "measured, ms", "off by"]
+    return Table("", columns, rows).markdown()
+
+
+def speed_table(found: dict[str, Any]) -> str:
+    """What speed.py measured: training and ranking, each beside its yardsticks."""
+    rows = []
+    for preset, one in found["training"].items():
+        low, high = one["times_reference_range"]
+        rows.append(
+            [
+                f"`{preset}`",
+                f"{one['triples_per_second']:,.0f}",
+                f"{one['seconds_per_epoch']:.0f}",
+                f"{one['share_of_product_rate']:.0%}",
+                f"{one['times_reference']:.1f} ({low:.1f} to {high:.1f})",
+            ]
+        )
+    columns = ["preset", "triples a second", "seconds an epoch", "share of the product rate"]
+    ranked, about = found["evaluation"], found["environment"]
+    ours, theirs = ranked["ekgn"]["seconds"], ranked["pykeen"]["seconds"]
+    rate = found["training"]["auto"]["product_gflops"]
+    return (
+        Table("", [*columns, "times a plain model"], rows).markdown()
+        + f"\nFB15k-237, {about['threads']} threads of {about['processor']}, whose products of "
+        f"1,024 x 1,024 run at {rate:.0f} GFLOP/s; load average at the end "
+        f"{found['load_average_after']:.1f}. Ranking {ranked['triples']:,} test facts takes "
+        f"{ours:.1f} s, PyKEEN's evaluator {theirs:.1f} s with ComplEx of 100 numbers.\n"
+    )
+
+
+def pages() -> dict[Path, str]:
+    """The pages with their tables made anew; prose stays."""
+    large = json.loads((RESULTS / "scale" / "large.json").read_text())
+    geonames = json.loads((RESULTS / "scale" / "geonames.json").read_text())
+    index = json.loads((RESULTS / "scale" / "index.json").read_text())
+    ranks = json.loads((RESULTS / "bench" / "ranks.json").read_text())
+    rates = Rates.read(large)
+    scale = {
+        "measured": measured_table(large),
+        "geonames": geonames_table(geonames),
+        "index": index_table(index),
+        "plan": plan_table(rates),
+        "check": check_table(ranks),
+    }
+    speed = json.loads((RESULTS / "bench" / "speed.json").read_text())
+    blocks = {
+        DOCS / "scale.md": scale,
+        DOCS / "distributed.md": {"ranks": ranks_table(ranks)},
+        DOCS / "model.md": {"speed": speed_table(speed)},
+    }
+    return {page: filled(page, each) for page, each in blocks.items()}
 
 
 def main() -> None:
+    """Write the pages."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("command", choices=["page"])
     parser.parse_args()
-    write_page()
+    for page, text in pages().items():
+        write(page, text)
 
 
 if __name__ == "__main__":
