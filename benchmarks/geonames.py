@@ -25,6 +25,8 @@ def main() -> None:
     parser.add_argument("--run", type=Path, default=Path("runs/geonames"), help="a new folder")
     parser.add_argument("--minutes", type=float, default=30)
     given = parser.parse_args()
+    if "EKGN_DATA" not in os.environ:
+        parser.error("set EKGN_DATA to the folder of the benchmarks: it holds scale/geonames")
     with tempfile.TemporaryDirectory() as cache:
         os.environ["XDG_CACHE_HOME"] = cache
         from ekgn.files import write_json

@@ -236,7 +236,10 @@ def geonames_table(found: dict[str, Any]) -> str:
         ],
         ["load from text, s", f"{found['load_seconds']:.1f}"],
         ["chosen", f"{settings['embedding_dim']} numbers, penalty {settings['penalty']:g}"],
-        ["training, s (epochs)", f"{found['train_seconds']:,.0f} ({found['epochs']:.1f})"],
+        [
+            "training with its trials, s (epochs)",
+            f"{found['train_seconds']:,.0f} ({found['epochs']:.1f})",
+        ],
         ["hits@10 / mean rank / MRR among all entities", scores["argmax"]],
         ["the same, its first answer alone", scores["step:1"]],
         ["ranking the test split, s", f"{found['rank_seconds']:,.0f}"],

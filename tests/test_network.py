@@ -124,12 +124,6 @@ def test_one_step_stops_at_once() -> None:
     assert log_stop_weights(torch.randn(1, 3)).tolist() == [[0.0, 0.0, 0.0]]
 
 
-@pytest.mark.parametrize("settings", [{}, {"max_steps": 1}, {"controller": "mlp"}])
-def test_states_alone_are_those_of_the_record(settings: dict[str, Any]) -> None:
-    network, query = make_network(**settings).eval(), torch.randn(3, 6)
-    torch.testing.assert_close(network.states(query), network(query).states_TBH)
-
-
 @pytest.mark.parametrize("num_slots", [5, 50])  # few enough to be folded, and too many
 @pytest.mark.parametrize("steps", [1, 4])
 def test_the_fast_twin_agrees_with_the_loop(num_slots: int, steps: int) -> None:

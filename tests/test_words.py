@@ -98,8 +98,9 @@ def test_rules_are_a_table_to_the_left_with_support(steady_run: Path) -> None:
     lines = done.stdout.splitlines()
     assert " of one fact, " in done.stdout and " of two facts" in done.stdout
     assert "The rules of an answer take" in done.stderr
-    kept = json.loads((steady_run / "record.json").read_text())["evidence"]["rules"]
-    assert kept["milliseconds"]["questions"] == 4 and kept["milliseconds"]["median"] > 0
+    record = json.loads((steady_run / "record.json").read_text())
+    took = record["evidence"]["rules"]["milliseconds"]
+    assert took["questions"] == 4 and took["median"] <= took["slowest"]
     head = next(line for line in lines if line.startswith("confidence"))
     place = head.index("rule")
     rows = lines[lines.index(head) + 1 :]

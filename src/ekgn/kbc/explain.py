@@ -266,7 +266,8 @@ class Explainer:
     def states(self, heads: Ints, relations: Ints) -> Tensor:
         """The states of some queries by step, (T, Q, H)."""
         query = (torch.from_numpy(part).to(self._device) for part in (heads, relations))
-        return self.model.network.states(*self.model.query(*query))
+        states_TQH: Tensor = self.model(*query).states_TBH
+        return states_TQH
 
     def nearest_pairs(self, states_TH: Tensor, count: int) -> tuple[Ints, Tensor]:
         """The observed pairs nearest to each state: rows of the train answers, L2 distances.

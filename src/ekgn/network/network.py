@@ -81,18 +81,6 @@ class Network(nn.Module):
         return self._record(states_TBH, attention_LBM, stop_logits_TB, steps, query)
 
     @torch.no_grad()
-    def states(self, *query: Tensor) -> Tensor:
-        """s_1 to s_T of a batch of queries, (T, B, H), without what they answer."""
-        first_BH = self.encoder(*query)
-        if isinstance(self.controller, Controller):
-            return fused.look_up(first_BH, self.max_steps, self.memory, self.controller)[0]
-        states = [first_BH]
-        while len(states) < self.max_steps:
-            read_BH = self.memory.read(self.memory.attend(states[-1]))
-            states.append(self.controller(states[-1], read_BH))
-        return torch.stack(states)
-
-    @torch.no_grad()
     def until_left(self, *query: Tensor) -> Inference:
         """The record up to the step that every query of the batch has left: no more is computed.
 
